@@ -19,12 +19,11 @@ from recalib.core.decoding import convert
 from recalib.core.options import options_of
 from recalib.errors import ConflictError, RecalibError, UnavailableError
 from recalib.fitting.fit import fit
-from recalib.fitting.request import candidate_of
+from recalib.fitting.request import candidate_of, promise_options
 from recalib.fitting.row_digests import encode_digests, row_digests
 from recalib.registry import Challenger, Model, MonitorRow, Transaction
 from recalib.registry.alerts import drift_onset
 from recalib.registry.job_kinds import REFIT
-from recalib.sets.conformal import options_of_sets
 from training.logit_samples import LabelledSample, read_labelled_sample
 from training.pause import Pause
 from training.publication import fit_result
@@ -177,7 +176,7 @@ def _fit_candidate(
 ) -> Calibrator:
     """Fit the champion's map, or one that `choose_map` selects if `refused` is not None.
 
-    A champion with prediction sets gets new thresholds by its options.
+    A champion with thresholds of prediction sets or of rejection gets new ones by its options.
 
     Of a multilabel model, `choose_label_map` selects it, and labels with too few rows keep their
     curves in the champion.
@@ -203,8 +202,7 @@ def _fit_candidate(
         start=champion if model.is_multilabel else None,
         class_labels=model.labels,
         measure=True,
-        sets=options_of_sets(card.sets),
-        sets_folds=None if card.sets is None else card.sets.folds,
+        **promise_options(card),
         data=DataSummary(rows=len(rows), name="kept logits"),
         progress=report,
         **(options_of(candidate.objective) | options_of(candidate.map)),

@@ -45,6 +45,7 @@ from recalib.ops import NumpyOps
 from recalib.ops.base import Array, Ops
 from recalib.sets.conformal import check_thresholds, set_members
 from recalib.sets.predictor import SetPredictor
+from recalib.sets.rejection import resolve_rejection
 
 if TYPE_CHECKING:
     from recalib.metrics.evaluation import Evaluation
@@ -109,6 +110,7 @@ class Calibrator(SetPredictor):
             raise CorruptError(f"the card does not describe a map: {error}") from None
         self.map.check(card.classes, self.parameters)
         check_thresholds(card)
+        self._check_rejection()
 
     @property
     def is_multilabel(self) -> bool:
@@ -501,6 +503,18 @@ class Calibrator(SetPredictor):
             raise InputError(
                 "calibrator", found=f"{path} ({error.strerror})", accepted="a .calib file"
             ) from None
+
+    def _check_rejection(self) -> None:
+        """Raise `CorruptError` for a threshold of rejection that no fit gives."""
+        if (rejection := self.card.rejection) is None:
+            return
+        try:
+            resolve_rejection(rejection)
+        except InputError as error:
+            raise CorruptError(f"the card has a rejection with {error}") from None
+        if self.is_multilabel or not 0 <= rejection.errors <= rejection.accepted <= rejection.rows:
+            found = f"{rejection.errors} errors of {rejection.accepted} in {rejection.rows} rows"
+            raise CorruptError(f"the card has a rejection of {found}, {self.card.task}")
 
     def _check_input(self, input: str) -> None:
         check_choice("input", input, _Input)

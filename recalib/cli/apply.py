@@ -48,7 +48,7 @@ def apply(
 
     One file of data gives one with `probabilities`, with `sets` if the calibrator has thresholds
     of prediction sets, with `accepted` if it has one of rejection, and with `intervals` of the map
-    venn_abers. Several files give a folder of Parquet files with `probabilities`, `sets` and
+    venn_abers. Several files give a folder of Parquet files with these but `intervals`, and
     `labels`; the same command resumes a run that was stopped.
     """
     from recalib.api import load

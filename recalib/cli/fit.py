@@ -40,7 +40,7 @@ from recalib.reporting.terminal import (
 )
 
 if TYPE_CHECKING:
-    from recalib.core.card import Card, MetricValue
+    from recalib.core.card import Card, MetricValue, Rejection
 
 #: Parameters with more values are shown as a range.
 _MAX_SHOWN_VALUES = 12
@@ -117,6 +117,13 @@ def fit(
         int | None,
         typer.Option(help="Of raps: the first classes without it; 5 by default.", min=0),
     ] = None,
+    max_risk: Annotated[
+        float | None,
+        typer.Option(
+            help="Also fit the confidence below which rows are rejected, on half of the rows: of "
+            "accepted ones at most this share is wrong."
+        ),
+    ] = None,
     cluster: Cluster = None,
     json_output: JsonOutput = False,
 ) -> None:
@@ -135,11 +142,14 @@ def fit(
     from recalib.scale import fit as fit_files
     from recalib.sets import describe_sets
     from recalib.sets.conformal import resolve_fields
+    from recalib.sets.rejection import resolve_rejection
     from recalib.shift.prior import parse_resampled
 
     needs_rows = task if task == "multilabel" else None
     set_options = resolve_fields(sets, coverage, sets_by, sets_penalty, sets_k_reg)
+    rejection = resolve_rejection(max_risk)
     of_sets = {"sets": sets, "coverage": coverage, "sets_folds": sets_folds}
+    of_sets["max_risk"] = max_risk
     rebalanced = None if resampled is None else parse_resampled(resampled)
     of_one_file = {"device": device, "task": needs_rows, "resampled": resampled}
     path = only_file(data, cluster, **of_one_file, **of_sets)
@@ -185,6 +195,7 @@ def fit(
                 resampled=rebalanced,
                 sets=set_options,
                 sets_folds=sets_folds,
+                max_risk=rejection,
                 data=summary,
                 progress=report,
                 **options,
@@ -214,7 +225,18 @@ def fit(
         say(text)
     if card.sets is not None:
         say(describe_sets(card.sets))
+    if card.rejection is not None:
+        say(_describe_rejection(card.rejection))
     say(f"saved {output}")
+
+
+def _describe_rejection(rejection: Rejection) -> str:
+    share = rejection.accepted / rejection.rows
+    return (
+        f"rows with a confidence of at least {rejection.threshold:g} are accepted, {share:.1%} of "
+        f"{rejection.rows} rows that the map has not seen: of new ones at most "
+        f"{rejection.risk:.1%} is wrong, with a probability of {rejection.sureness:.4g}"
+    )
 
 
 def _short(card: Card) -> dict[str, dict[str, MetricValue]]:

@@ -270,13 +270,18 @@ class PredictionSets(SetOptions, frozen=True, kw_only=True):
     adapted: int = 0
 
 
-class Rejection(msgspec.Struct, frozen=True):
-    """A threshold on the confidence below which rows are rejected; see `recalib.sets.rejection`."""
+class RejectionOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How the threshold of rejection is fitted; see `recalib.sets.rejection`."""
 
-    threshold: float
     #: The error rate of accepted new rows, which stays with the probability `sureness`.
     risk: float
-    sureness: float
+    sureness: float = 0.9
+
+
+class Rejection(RejectionOptions, frozen=True, kw_only=True):
+    """A threshold on the confidence below which rows are rejected, and its test."""
+
+    threshold: float
     #: The rows of the test, which the map was not fitted on; those accepted, and their errors.
     rows: int
     accepted: int

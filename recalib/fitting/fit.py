@@ -26,7 +26,14 @@ from recalib.core.arrays import (
 )
 from recalib.core.arrays import log_probabilities as as_logits
 from recalib.core.blas_threads import one_blas_thread
-from recalib.core.card import DataSummary, MetricValue, ReliabilityBins, SetMethod, SetOptions
+from recalib.core.card import (
+    DataSummary,
+    MetricValue,
+    RejectionOptions,
+    ReliabilityBins,
+    SetMethod,
+    SetOptions,
+)
 from recalib.core.class_names import check_label_rows, class_indices
 from recalib.core.inputs import (
     CountedRows,
@@ -70,6 +77,7 @@ from recalib.maps import Map, Parameters
 from recalib.maps.labels import LabelMap
 from recalib.metrics.predictions import Predictions
 from recalib.sets.conformal import check_exchangeable, conformal_sets, resolve_sets
+from recalib.sets.rejection import resolve_rejection
 from recalib.sets.splits import check_folds, halves, out_of_fold
 from recalib.shift.prior import Resampled, class_weights
 from recalib.stats.groups import group_counts, group_sums
@@ -97,6 +105,7 @@ def fit(
     sets: SetMethod | SetOptions | None = None,
     coverage: float | None = None,
     sets_folds: int | None = None,
+    max_risk: float | RejectionOptions | None = None,
     start: Calibrator | None = None,
     class_labels: tuple[str, ...] | None = None,
     data: DataSummary | None = None,
@@ -156,6 +165,10 @@ def fit(
     sets_folds: fit the map on all rows, and the thresholds on the probabilities that fits on the
         other folds give the rows of each fold, drawn at random. For few rows: the coverage is then
         approximate, and `card.sets.finite_sample` false.
+    max_risk: the share of accepted rows that may be wrong: the threshold of confidence for
+        `Calibrator.is_accepted` goes into the card. It is of the same half of the rows as those of
+        `sets`, so without `sets_folds`. `RejectionOptions` has the probability of the promise, by
+        default 0.9; see `recalib.sets.rejection`.
     start: an earlier fit of the same map with the same options, used as the start. For
         `multilabel` a fit of any map to the same labels: a label with fewer than ten rows of a
         value keeps its curve there.
@@ -194,11 +207,12 @@ def fit(
         is_counts = weight_kind == "counts" and row_weights is not None
         check_resampled(request, task=task, device=device, weight_kind=is_counts and weight_kind)
     set_options = resolve_sets(sets, coverage)
-    if set_options is not None:
+    rejection = resolve_rejection(max_risk)
+    if set_options is not None or rejection is not None:
         other = {"task": task if task == "multilabel" else None, "groups": groups}
         rate = resampled.get("rate") if isinstance(resampled, Mapping) else None
         if np.ndim(logits) > 2:
-            accepted = "(N, K) with sets: pixels of an image are not exchangeable"
+            accepted = "(N, K) with sets or max_risk: pixels of an image are not exchangeable"
             raise InputError("logits", found=f"shape {np.shape(logits)}", accepted=accepted)
         check_exchangeable(
             **other, **{field: row_weights}, ignore_index=ignore_index, resampled=rate
@@ -211,13 +225,16 @@ def fit(
     units = _group_indices(counted.groups(groups), len(z), w)
     w, z, y, row_weights = drop_rows_without_weight(w, z, y, row_weights)
     check_folds(sets_folds, set_options, len(y))
+    if rejection is not None and sets_folds is not None:
+        accepted = "only without sets_folds: on rows that the map has not seen"
+        raise InputError("max_risk", found=f"{rejection.risk:g}", accepted=accepted)
     mask, counts = None, None
     held_out = None
     if task == "multiclass":
         z, mask = mask_constants(z, y)
         if resampled is not None:
             request, w, row_weights = _rebalance(request, resampled, z, y, w, row_weights)
-        if set_options is not None and sets_folds is None:
+        if (set_options or rejection) and sets_folds is None:
             half, other_half = halves(len(y))
             held_out = z[other_half], y[other_half]
             z, y = z[half], y[half]
@@ -235,7 +252,7 @@ def fit(
     )
     with one_blas_thread():
         calibrator = _describe(calibrator, z, y, w, row_weights, measure, diagnosis.confidences)
-    if set_options is None:
+    if set_options is None and rejection is None:
         return calibrator
     if held_out is not None:
         p, y = calibrator.predict_float64(held_out[0]), held_out[1]
@@ -246,7 +263,9 @@ def fit(
             return part.predict_float64(z[fold])
 
         p = out_of_fold(predict, len(y), sets_folds or 0)
-    return calibrator.with_sets(conformal_sets(p, y, set_options, folds=sets_folds))
+    if set_options is not None:
+        calibrator = calibrator.with_sets(conformal_sets(p, y, set_options, folds=sets_folds))
+    return calibrator if rejection is None else calibrator.with_rejection(p, y, rejection)
 
 
 def _rebalance(

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.core.arrays import Floats, Integers
-from recalib.core.card import AutoChoice, Card
+from recalib.core.card import AutoChoice, Card, RejectionOptions
 from recalib.core.options import configure, options_of, unknown_name
 from recalib.errors import InputError
 from recalib.files import Task
@@ -25,6 +25,7 @@ from recalib.maps.labels import LABEL_MAPS, LabelMap
 from recalib.maps.stack import Member, Stack
 from recalib.objectives import OBJECTIVES, Objective
 from recalib.objectives.nll import NegativeLogLikelihood
+from recalib.sets.conformal import options_of_sets
 
 _NOT_OF_AUTO = {"start": f"none: {AUTO} may choose another map", "device": "a single map"}
 
@@ -152,6 +153,18 @@ def candidate_of(card: Card) -> Candidate:
     """Return the map and the objective of a card, with their options."""
     options = card.objective_options | card_options(card.map, card.options)
     return Candidate(*configure_pair(card.map, card.objective, options, card.task))
+
+
+def promise_options(card: Card) -> dict[str, Any]:
+    """Return the options of a fit that makes the promises of a card by new thresholds.
+
+    Out-of-fold sets stay so, unless there is a threshold of rejection, which needs other rows.
+    """
+    options, rejection = options_of_sets(card.sets), None
+    if card.rejection is not None:
+        rejection = RejectionOptions(risk=card.rejection.risk, sureness=card.rejection.sureness)
+    folds = None if card.sets is None or rejection is not None else card.sets.folds
+    return {"sets": options, "sets_folds": folds, "max_risk": rejection}
 
 
 def _objective_of(name: str, options: Mapping[str, Any]) -> tuple[Objective, dict[str, Any]]:

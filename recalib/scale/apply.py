@@ -34,6 +34,7 @@ from recalib.files.fragments import (
     none_if_empty,
     source_names,
 )
+from recalib.sets.rejection import accepts
 
 pa = LazyModule("pyarrow")
 pq = LazyModule("pyarrow.parquet")
@@ -77,9 +78,9 @@ def apply(
     """Write calibrated probabilities as a Parquet data set, one part for each fragment with rows.
 
     A part has the columns `probabilities`, lists of K float32, `labels` if the file has them, and
-    `sets`, lists of K truth values, if the calibrator has thresholds, with the rows in their order.
-    Parts are written whole or not at all. The same call resumes a run
-    that was stopped: finished parts stay. `_manifest.json` lists the parts with their sources.
+    if the calibrator has these thresholds `sets`, lists of K truth values, and `accepted`, with the
+    rows in their order. Parts are written whole or not at all. The same call resumes a run that was
+    stopped: finished parts stay. `_manifest.json` lists the parts with their sources.
 
     Parameters
     ----------
@@ -213,6 +214,9 @@ def _apply_fragment(
             columns.append(pa.field("labels", pa.int64()))
         if calibrator.card.sets is not None:
             columns.append(pa.field("sets", pa.list_(pa.bool_(), file.classes)))
+        rejection = calibrator.card.rejection
+        if rejection is not None:
+            columns.append(pa.field("accepted", pa.bool_()))
         schema = pa.schema(columns)
         # Probabilities rarely repeat; to try a dictionary takes longer than the map.
         options = {"use_dictionary": False, "write_statistics": False, "write_page_checksum": True}
@@ -226,6 +230,8 @@ def _apply_fragment(
                 if calibrator.card.sets is not None:
                     sets = calibrator.sets_of(p, calibrator.to_logits(chunk.logits, kind))
                     arrays.append(pa.FixedSizeListArray.from_arrays(sets.ravel(), file.classes))
+                if rejection is not None:
+                    arrays.append(pa.array(accepts(p, rejection)))
                 writer.write_batch(pa.record_batch(arrays, schema=schema))
     return name
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from recalib.core.arrays import Floats, check_labels
-from recalib.core.card import Card, PredictionSets, SetMethod, SetOptions
+from recalib.core.card import Card, PredictionSets, RejectionOptions, SetMethod, SetOptions
 from recalib.core.class_names import as_class_scores, class_indices
 from recalib.core.inputs import check_index
 from recalib.errors import InputError
@@ -29,7 +29,7 @@ from recalib.sets.conformal import (
     prediction_sets,
     resolve_sets,
 )
-from recalib.sets.rejection import rejection_threshold
+from recalib.sets.rejection import accepts, rejection_threshold
 from recalib.sets.venn_abers import intervals
 
 _Input = Literal["logits", "probabilities"]
@@ -194,21 +194,21 @@ class SetPredictor(ABC):
         self,
         values: Any,
         labels: ArrayLike,
-        risk: float,
+        max_risk: float,
         sureness: float = 0.9,
         *,
         input: _Input | None = None,
     ) -> Self:
         """Return this calibrator with the threshold of confidence below which rows are rejected.
 
-        Of the new rows that it accepts, at most a share `risk` is wrong, with the probability
+        Of the new rows that it accepts, at most a share `max_risk` is wrong, with the probability
         `sureness`; see `recalib.sets.rejection`. The card has it as `rejection`.
 
         Parameters
         ----------
         values, input: as in `predict`, of rows that the map was not fitted on.
         labels: (N,), as in `evaluate`.
-        risk, sureness: in (0, 1).
+        max_risk, sureness: in (0, 1).
 
         Raises
         ------
@@ -219,16 +219,20 @@ class SetPredictor(ABC):
         >>> calibrator = calibrator.fit_rejection(held_out, its_labels, 0.1)  # doctest: +SKIP
         >>> calibrator.is_accepted(new_logits).mean()  # doctest: +SKIP
         """
-        check_index(values=values, labels=labels)
-        indices, _ = class_indices(labels, self.card.classes, self.card.labels)
-        p = self._matrix(values, input)
-        correct = p.argmax(axis=1) == check_labels(indices, logits=p)
-        rejection = rejection_threshold(p.max(axis=1), correct, risk, sureness)
+        options = RejectionOptions(risk=max_risk, sureness=sureness)
+        return self.with_rejection(*self._labelled(values, labels, input), options)
+
+    def with_rejection(
+        self, p_nk: NDArray[np.float64], labels: NDArray[np.intp], options: RejectionOptions
+    ) -> Self:
+        """Return this calibrator with the threshold of rejection that held-out rows give."""
+        correct = p_nk.argmax(axis=1) == labels
+        rejection = rejection_threshold(p_nk.max(axis=1), correct, options)
         card = msgspec.structs.replace(self.card, rejection=rejection)
         return type(self)(self.parameters, card)
 
     def is_accepted(self, values: Any, *, input: _Input | None = None) -> NDArray[np.bool_]:
-        """Return whether the confidence of each row reaches the threshold of `fit_rejection`, (N,).
+        """Return whether the confidence of each row reaches the threshold of rejection, (N,).
 
         Parameters
         ----------
@@ -243,10 +247,9 @@ class SetPredictor(ABC):
         >>> calibrator.is_accepted(new_logits)  # doctest: +SKIP
         """
         if self.card.rejection is None:
-            accepted = "one of fit_rejection"
+            accepted = "one fitted with max_risk=, or by fit_rejection"
             raise InputError("calibrator", found="no threshold of rejection", accepted=accepted)
-        confidence = self._matrix(values, input).max(axis=1)
-        return np.asarray(confidence >= self.card.rejection.threshold)
+        return accepts(self._matrix(values, input), self.card.rejection)
 
     def evaluate_sets(
         self, values: Any, labels: ArrayLike, *, input: _Input | None = None

@@ -136,8 +136,13 @@ def test_intervals_are_written_beside_probabilities(cli: Cli) -> None:
 
 
 def test_accepted_rows_are_written_beside_probabilities(cli: Cli) -> None:
-    fitted = recalib.fit(LOGITS[:150], LABELS[:150]).fit_rejection(LOGITS[150:], LABELS[150:], 0.7)
-    fitted.save(cli.folder / "t.calib")
+    fit = cli("fit", "val.npz", "--max-risk", "0.7", "-o", "t.calib")
+    assert fit.status == 0
+    fitted = recalib.fit(LOGITS, LABELS, max_risk=0.7)
+    rule = fitted.card.rejection
+    assert rule is not None
+    share = f"{rule.accepted / 150:.1%} of 150 rows that the map has not seen"
+    assert f"confidence of at least {rule.threshold:g} are accepted, {share}: of new" in fit.out
     apply = cli("apply", "t.calib", "val.npz", "-o", "out.npz")
     assert apply.out == "saved 300 rows of 4 probabilities and accepted to out.npz\n"
     np.testing.assert_array_equal(

@@ -278,11 +278,14 @@ def test_apply_writes_parts_in_the_order_of_rows(
 def test_apply_writes_sets_of_a_calibrator_with_thresholds(
     folder: Path, data: tuple[Any, Any], tmp_path: Path
 ) -> None:
-    calibrator = recalib.fit(*data, "vector", sets="aps")
+    calibrator = recalib.fit(*data, "vector", sets="aps", max_risk=0.2)
     recalib.scale.apply(calibrator, folder, tmp_path / "out")
-    column = pq.read_table(tmp_path / "out").column("sets").combine_chunks()
-    sets = np.array(column.to_pylist())
+    table = pq.read_table(tmp_path / "out")
+    sets = np.array(table.column("sets").combine_chunks().to_pylist())
     np.testing.assert_array_equal(sets, calibrator.predict_set(data[0]))
+    accepted = table.column("accepted").to_numpy()
+    np.testing.assert_array_equal(accepted, calibrator.is_accepted(data[0]))
+    assert 0 < accepted.mean() < 1
 
 
 def test_stopped_apply_is_resumed(folder: Path, data: tuple[Any, Any], tmp_path: Path) -> None:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import scipy.stats
 
 import recalib
-from recalib.errors import InputError
-from recalib.sets.rejection import GRID, STARTS, rejection_threshold
+from recalib.calibrator import Calibrator
+from recalib.core.card import Rejection, RejectionOptions
+from recalib.errors import CorruptError, InputError
+from recalib.fitting.request import promise_options
+from recalib.sets.rejection import GRID, STARTS, accepts, rejection_threshold
 from tests.fitting.conftest import draw
 
 
@@ -18,6 +22,10 @@ def draw_rows(rows: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarr
     """Return confidences, and whether rows are right: less often than the confidence says."""
     confidence = rng.beta(3, 1, rows)
     return confidence, rng.random(rows) < confidence**1.5
+
+
+def _options(risk: float, sureness: float = 0.9) -> RejectionOptions:
+    return RejectionOptions(risk=risk, sureness=sureness)
 
 
 def true_risk(threshold: float) -> float:
@@ -38,7 +46,7 @@ def test_thresholds_are_those_of_a_loop_of_exact_tests() -> None:
                 if test > 0.1 / 4:
                     break
                 succeeded.append(t)
-        found = rejection_threshold(confidence, correct, 0.2, 0.9)
+        found = rejection_threshold(confidence, correct, _options(0.2))
         assert found.threshold == min(succeeded)
         accepted = confidence >= found.threshold
         assert (found.accepted, found.errors) == (accepted.sum(), (~correct[accepted]).sum())
@@ -48,7 +56,7 @@ def test_risk_of_accepted_rows_stays_in_nine_of_ten_draws() -> None:
     """2,000 draws of 500 rows; the share of failures is below .1 by its exact 99% interval."""
     rng = np.random.default_rng(0)
     failures = sum(
-        true_risk(rejection_threshold(*draw_rows(500, rng), 0.25, 0.9).threshold) > 0.25
+        true_risk(rejection_threshold(*draw_rows(500, rng), _options(0.25)).threshold) > 0.25
         for _ in range(2000)
     )
     interval = scipy.stats.binomtest(failures, 2000).proportion_ci(0.99)
@@ -58,7 +66,7 @@ def test_risk_of_accepted_rows_stays_in_nine_of_ten_draws() -> None:
 def test_more_rows_accept_more_and_reach_the_true_threshold() -> None:
     rng = np.random.default_rng(1)
     thresholds = [
-        rejection_threshold(*draw_rows(n, rng), 0.2, 0.9).threshold for n in (500, 200_000)
+        rejection_threshold(*draw_rows(n, rng), _options(0.2)).threshold for n in (500, 200_000)
     ]
     assert thresholds[1] < thresholds[0]
     grid = np.array([t for t in GRID if true_risk(float(t)) <= 0.2])
@@ -88,12 +96,84 @@ def test_calibrator_keeps_its_threshold(tmp_path: Any) -> None:
 @pytest.mark.parametrize(
     ("risk", "sureness", "text"),
     [
-        (0.0, 0.9, "risk: found 0.0; accepted: a number above 0"),
+        (0.0, 0.9, "max_risk: found 0.0; accepted: a number above 0"),
         (0.1, 1.0, "sureness: found 1.0; accepted"),
-        (0.001, 0.9, "risk: found 0.001 with sureness 0.9 on 500 rows; accepted: a larger risk"),
+        (
+            0.001,
+            0.9,
+            "max_risk: found 0.001 with sureness 0.9 on 500 rows; accepted: a larger",
+        ),
     ],
 )
 def test_bad_requests_are_named(risk: float, sureness: float, text: str) -> None:
     rows = draw_rows(500, np.random.default_rng(0))
     with pytest.raises(InputError, match=text):
-        rejection_threshold(*rows, risk, sureness)
+        rejection_threshold(*rows, _options(risk, sureness))
+
+
+def test_fit_keeps_half_of_the_rows_for_the_threshold() -> None:
+    """The same half for prediction sets; the map is that of a fit with sets."""
+    logits, labels = draw(4000, 4, 1.0)
+    fitted = recalib.fit(logits, labels, sets="lac", max_risk=0.1)
+    alone = recalib.fit(logits, labels, sets="lac")
+    assert fitted.card.sets == alone.card.sets
+    assert fitted.parameters == alone.parameters
+    rejection = fitted.card.rejection
+    assert rejection is not None
+    assert (rejection.rows, rejection.risk, rejection.sureness) == (2000, 0.1, 0.9)
+    again = recalib.fit(logits, labels, max_risk=RejectionOptions(risk=0.1, sureness=0.99))
+    assert again.card.rejection is not None
+    assert again.card.rejection.threshold > rejection.threshold
+
+
+def test_promise_of_a_fit_holds_for_new_rows() -> None:
+    """40 fits; with a probability of 0.9 each, fewer than 30 promises are kept by chance 0.2%."""
+    new, truth = draw(20_000, 4, 1.0, seed=99)
+    kept = 0
+    for seed in range(40):
+        fitted = recalib.fit(*draw(2000, 4, 1.0, seed=seed), max_risk=0.15)
+        accepted = fitted.is_accepted(new)
+        kept += np.mean(fitted.predict(new).argmax(axis=1)[accepted] != truth[accepted]) <= 0.15
+    assert kept >= 30
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"max_risk": 0.1, "sets": "lac", "sets_folds": 5}, "max_risk: found 0.1; accepted: only"),
+        ({"max_risk": 0.1, "sample_weight": np.ones(200)}, "sample_weight: found given; accepted"),
+        ({"max_risk": 1.5}, "max_risk: found 1.5; accepted: a number above 0 and below 1"),
+        ({"max_risk": 1e-6}, "max_risk: found 1e-06 with sureness 0.9 on 100 rows"),
+    ],
+)
+def test_fit_names_a_bad_option(options: dict[str, Any], text: str) -> None:
+    with pytest.raises(InputError, match=text):
+        recalib.fit(*draw(200, 4, 1.0), **options)
+
+
+def test_refit_makes_the_promises_of_the_card() -> None:
+    logits, labels = draw(2000, 4, 1.0)
+    card = recalib.fit(logits, labels, max_risk=0.1).card
+    options = promise_options(card)
+    assert options == {"sets": None, "sets_folds": None, "max_risk": _options(0.1)}
+    in_folds = recalib.fit(logits, labels, sets="lac", sets_folds=3)
+    assert promise_options(in_folds.card)["sets_folds"] == 3
+    both = in_folds.fit_rejection(logits, labels, 0.1)
+    assert promise_options(both.card)["sets_folds"] is None
+
+
+def test_rounded_probabilities_at_the_threshold_are_accepted() -> None:
+    """0.7 in float32 is below 0.7."""
+    rule = Rejection(risk=0.1, threshold=0.7, rows=1, accepted=1, errors=0)
+    p = np.array([[0.7, 0.3], [0.699, 0.301]])
+    for dtype in (np.float64, np.float32):
+        assert accepts(p.astype(dtype), rule).tolist() == [True, False]
+
+
+def test_damaged_rule_is_refused() -> None:
+    calibrator = recalib.fit(*draw(1000, 4, 1.0), max_risk=0.1)
+    for change, text in (({"risk": 2.0}, "found 2.0"), ({"errors": 9999}, "9999 errors of")):
+        rejection = msgspec.structs.replace(calibrator.card.rejection, **change)
+        card = msgspec.structs.replace(calibrator.card, rejection=rejection)
+        with pytest.raises(CorruptError, match=text):
+            Calibrator(calibrator.parameters, card)
