@@ -62,6 +62,7 @@ def test_fit_shows_the_warnings_of_the_card() -> None:
     with (
         pytest.warns(RecalibWarning, match="temperature at its upper bound"),
         pytest.warns(RecalibWarning, match="the logits do not predict these labels"),
+        pytest.warns(RecalibWarning, match="likely have different orders of the classes"),
     ):
         recalib.fit(LOGITS, np.argmin(LOGITS, axis=1))
     with pytest.warns(RecalibWarning, match="1 of 3 classes never occur in the labels: 2"):

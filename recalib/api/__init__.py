@@ -28,6 +28,7 @@ from recalib.metrics import Predictions
 from recalib.metrics.evaluate import evaluate as _evaluate
 from recalib.metrics.evaluation import Evaluation, select_parts
 from recalib.metrics.multilabel import LabelPredictions, evaluate_labels
+from recalib.stats.column_order import column_order_doubt
 
 if TYPE_CHECKING:
     from recalib.reporting.plots import Picture
@@ -61,7 +62,7 @@ def evaluate(
     """Return metrics of predictions by name: numbers, or with `intervals` an `Estimate` each.
 
     The result is a dictionary that a notebook and `print` show as a table. Logits that look like
-    probabilities give a `RecalibWarning`.
+    probabilities give a `RecalibWarning`, and so do columns that look swapped.
 
     With `task="multilabel"` the metrics are means over labels. The result has an attribute
     `labels`: the evaluation of each label by its name or number.
@@ -127,6 +128,8 @@ def evaluate(
     )
     if kind == "logits":
         _warn_of_probabilities(probability_resemblance(matrix), stacklevel=3)
+    if doubt := column_order_doubt(matrix, check_labels(indices, logits=matrix)):
+        warnings.warn(doubt, RecalibWarning, stacklevel=2)
     return select_parts(estimates, intervals, floors)
 
 

@@ -165,6 +165,7 @@ def _evaluate_rows(path: Path, request: _Request, diagram: Path | None, picture:
     """Print the metrics of a file, and draw a picture of it."""
     from recalib.core.arrays import check_weights
     from recalib.metrics.evaluate import evaluate as compute_metrics
+    from recalib.stats.column_order import column_order_doubt
 
     with progress("evaluate", quiet=request.json_output):
         rows, values = request.read(path)
@@ -179,6 +180,8 @@ def _evaluate_rows(path: Path, request: _Request, diagram: Path | None, picture:
             bins=request.bins,
             level=request.level,
         )
+        if doubt := column_order_doubt(next(iter(values.values())), rows.labels):
+            warn(doubt)
         if diagram is not None:
             _draw(diagram, values, rows.labels, request.bins, picture)
     _print(estimates, f"{path.name}: {len(rows.logits)} rows", request, diagram)

@@ -80,6 +80,7 @@ from recalib.sets.conformal import check_exchangeable, conformal_sets, resolve_s
 from recalib.sets.rejection import resolve_rejection
 from recalib.sets.splits import check_folds, halves, out_of_fold
 from recalib.shift.prior import Resampled, class_weights
+from recalib.stats.column_order import column_order_doubt
 from recalib.stats.groups import group_counts, group_sums
 
 #: Up to this size NumPy computes confidences and metrics in float64. Larger ones have float32
@@ -343,6 +344,7 @@ def fit_rows(
         )
     classes = rows.shape[1]
     candidate = candidate.for_classes(classes)
+    doubt = column_order_doubt(rows.logits, rows.labels) if rows.labels.ndim == 1 else ""
     warm = None if start is None else start_parameters(start, candidate.map, rows)
     problem = Problem(
         candidate.map, candidate.objective, rows.logits, rows.labels, rows.weights,
@@ -363,7 +365,7 @@ def fit_rows(
         solution,
         diagnosis,
         seconds=seconds,
-        warnings=warnings,
+        warnings=[*warnings, doubt] if doubt else warnings,
         labels=labels,
         choice=choice,
         **fields,

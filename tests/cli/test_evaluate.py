@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -115,3 +117,14 @@ def test_each_picture_is_drawn(cli: Cli, picture: str, text: str) -> None:
     result = cli("evaluate", "val.npz", "--diagram", "d.json", "--picture", picture)
     assert result.status == 0
     assert text in cli.files()["d.json"].decode()
+
+
+def test_swapped_columns_are_named(cli: Cli) -> None:
+    """Beside the answer; `fit` too."""
+    swapped = LOGITS[:, ::-1]
+    cli.write("swapped.npz", write_npz(swapped, LABELS))
+    result = cli("evaluate", cli.folder / "swapped.npz", "--json")
+    assert "accuracy" in json.loads(result.out)
+    assert "with columns in another order (class 0 in column 3, " in " ".join(result.err.split())
+    result = cli("fit", cli.folder / "swapped.npz", "-o", cli.folder / "a.calib")
+    assert "with columns in another order" in " ".join(result.err.split())

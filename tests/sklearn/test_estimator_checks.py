@@ -15,8 +15,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from recalib.sklearn import CalibratedClassifier, Calibrator
 
-#: Some checks need an error where the estimator inside first warns of a division by zero.
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default::RuntimeWarning")]
+#: Some checks need an error where the estimator inside first warns of a division by zero, and most
+#: have labels without relation to the rows, or separable ones, whose fits are doubtful.
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("default::RuntimeWarning"),
+    pytest.mark.filterwarnings("default::recalib.errors.RecalibWarning"),
+]
 
 
 class OnProjections(TransformerMixin, BaseEstimator):
