@@ -42,7 +42,7 @@ from recalib.recipe import Interleave, LossPart, ModelPart, Optimiser, Recipe, T
 from training.data import DataSpec, Splits, load
 from training.engine.artifacts import LoadedData
 from training.engine.search import ListSearch
-from training.engine.trials import Candidate, Trial, TrialRecord
+from training.engine.trials import Candidate, Trial
 
 PRIMARY = {"NLL": "cross_entropy", "focal": "focal", "MSE": "brier"}
 SECONDARY = {
@@ -209,8 +209,7 @@ def _train(
     """Tune a cell with the first seed, train it with all seeds, and return the stories."""
     runner = _Runner(cell, loaded, cache)
     recipe = recipe_for(cell, data, seeds[0])
-    search = ListSearch(recipe, grid_of(cell), loaded, cache)
-    best = search.best(runner, TrialRecord(cache))
+    best = ListSearch(recipe, grid_of(cell)).best(runner, keep=lambda _: None)
     stories = []
     for seed in seeds:
         seeded = recipe.model_copy(update={"seed": seed})

@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
 from typing import Any
 
-from recalib.recipe import Range, Recipe, Tune
-from training.engine.artifacts import LoadedData
+from recalib.recipe import Recipe, Tune
 from training.engine.trial_runs import Runner
-from training.engine.trials import Candidate, Trial, TrialRecord, best_of
-
-#: The order of paper 000, appendix G.
-_ORDER = ("kappa", "temperature", "beta", "weight_decay")
-
-
-def tuned_options(part: Tune) -> dict[str, list[float] | Range]:
-    """Return the options with values to try, in the order in which they are tuned."""
-    named = {option: getattr(part, option) for option in _ORDER}
-    return {name: choices for name, choices in (named | part.values).items() if choices}
+from training.engine.trials import Candidate, Trial, best_of, tuned_options
 
 
 @dataclass(frozen=True)
@@ -32,14 +21,10 @@ class Search(ABC):
     ----------
     recipe: the recipe without `tune`.
     part: its `tune`.
-    loaded: data and weights.
-    output: folder of the results.
     """
 
     recipe: Recipe
     part: Tune
-    loaded: LoadedData
-    output: Path
 
     @property
     @abstractmethod
@@ -47,8 +32,12 @@ class Search(ABC):
         """The number of trials."""
 
     @abstractmethod
-    def best(self, runner: Runner, record: TrialRecord) -> Trial:
-        """Run all trials, return the best, and remove the checkpoints of the others.
+    def best(self, runner: Runner, keep: Callable[[str], None]) -> Trial:
+        """Run all trials, and return the best.
+
+        Parameters
+        ----------
+        keep: removes the checkpoints of all runs but the one with this digest.
 
         Raises
         ------
@@ -66,7 +55,7 @@ class ListSearch(Search):
     def total(self) -> int:
         return sum(len(list(stage)) for stage in self._stages())
 
-    def best(self, runner: Runner, record: TrialRecord) -> Trial:
+    def best(self, runner: Runner, keep: Callable[[str], None]) -> Trial:
         number, values = 0, dict[str, float]()
         for stage in self._stages():
             candidates = [
@@ -75,7 +64,7 @@ class ListSearch(Search):
             ]
             trials = sorted(runner.run(candidates), key=lambda trial: trial.number)
             best = best_of(trials, self.part)
-            record.keep_only(best.run)
+            keep(best.run)
             number, values = number + len(candidates), best.values
         return best
 

@@ -1,9 +1,8 @@
 """Run trials: in this process, or in several processes at once.
 
 Both ways take candidates from an iterable when there is a free place, and yield each trial when it
-is finished. A trial that is recorded is not run again. Only this process writes the record, so a
-search that is killed at any moment resumes: trials that were not recorded continue from their
-checkpoints.
+is finished. A trial that the study has is not run again. Only this process finishes trials, so a
+search that is killed at any moment resumes: other trials continue from their checkpoints.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing.connection import wait as wait_for
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
@@ -29,7 +28,10 @@ from training.engine.artifacts import LoadedData
 from training.engine.checkpoints import FolderCheckpoints
 from training.engine.divergence import DivergedError
 from training.engine.loop import Position, Watcher, train
-from training.engine.trials import Candidate, Trial, TrialRecord
+from training.engine.trials import Candidate, Trial
+
+if TYPE_CHECKING:  # Optuna is not in every installation
+    from training.engine.study import TrialStudy
 
 #: Seconds between two looks at the messages of the processes.
 _POLL_SECONDS = 0.2
@@ -50,7 +52,7 @@ class Runner(Protocol):
 def open_runner(
     load: Load,
     loaded: LoadedData,
-    record: TrialRecord,
+    study: TrialStudy,
     watcher: Watcher,
     *,
     error: str,
@@ -69,7 +71,7 @@ def open_runner(
     """
     progress = _Progress(watcher, total)
     if jobs == 1:
-        yield _InThisProcess(loaded, record, progress, error)
+        yield _InThisProcess(loaded, study, progress, error)
         return
     context = multiprocessing.get_context("spawn")
     stop, messages = context.Event(), context.Queue()
@@ -77,7 +79,7 @@ def open_runner(
     arguments = (load, stop, messages, threads, context.Value("i", 0))
     with ProcessPoolExecutor(jobs, context, _start_process, arguments) as pool:
         try:
-            yield _InProcesses(loaded, record, progress, error, jobs, pool, messages)
+            yield _InProcesses(loaded, study, progress, error, jobs, pool, messages)
         except BaseException:
             stop.set()  # running trials save a checkpoint and end
             raise
@@ -86,19 +88,19 @@ def open_runner(
 @dataclass
 class _InThisProcess:
     loaded: LoadedData
-    record: TrialRecord
+    study: TrialStudy
     progress: _Progress
     error: str
 
     def run(self, candidates: Iterable[Candidate]) -> Iterator[Trial]:
         for candidate in candidates:
             run = candidate.run(self.loaded)
-            trial = self.record.find(candidate, run)
+            trial = self.study.start(candidate, run)
             if trial is None:
                 watcher = _TrialWatcher(self.progress, candidate.number)
-                folder = self.record.folder(run)
+                folder = self.study.folder(run)
                 trial = _train(candidate, run, self.loaded, folder, watcher, self.error)
-            self.record.add(trial)
+            self.study.finish(trial)
             self.progress.finish(candidate.number)
             yield trial
 
@@ -106,7 +108,7 @@ class _InThisProcess:
 @dataclass
 class _InProcesses:
     loaded: LoadedData
-    record: TrialRecord
+    study: TrialStudy
     progress: _Progress
     error: str
     jobs: int
@@ -122,13 +124,13 @@ class _InProcesses:
                 if candidate is None:
                     break
                 run = candidate.run(self.loaded)
-                trial = self.record.find(candidate, run)
+                trial = self.study.start(candidate, run)
                 if trial is not None:
                     yield self._finish(trial)
                 elif run in running:  # an equal run has the same checkpoints: wait for it
                     running[run][1].append(candidate)
                 else:
-                    folder = self.record.folder(run)
+                    folder = self.study.folder(run)
                     future = self.pool.submit(_train_in_process, candidate, run, folder, self.error)
                     running[run] = future, [candidate]
             if not running:
@@ -139,12 +141,12 @@ class _InProcesses:
                     del running[run]
                     yield self._finish(_result(future))
                     for candidate in waiting[1:]:
-                        equal = self.record.find(candidate, run)
-                        assert equal is not None  # noqa: S101 - recorded above
+                        equal = self.study.start(candidate, run)
+                        assert equal is not None  # noqa: S101 - finished above
                         yield self._finish(equal)
 
     def _finish(self, trial: Trial) -> Trial:
-        self.record.add(trial)
+        self.study.finish(trial)
         self.progress.finish(trial.number)
         return trial
 

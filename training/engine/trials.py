@@ -1,23 +1,20 @@
-"""The trials of a tuning: their records in a folder, and the rule that selects the best."""
+"""The trials of a tuning, and the rule that selects the best."""
 
 from __future__ import annotations
 
 import hashlib
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from recalib.core.decoding import decoder_of
 from recalib.errors import InputError
-from recalib.recipe import Recipe, Tune
-from training.engine.artifacts import LoadedData, write_lines
+from recalib.recipe import Range, Recipe, Tune
+from training.engine.artifacts import LoadedData
 from training.engine.divergence import DivergedError
 
-#: The fields with a name of their own in `tune`.
+#: The fields with a name of their own in `tune`, in the order of paper 000, appendix G.
 _FIELDS = {
     "kappa": "loss.secondary_options.kappa",
     "temperature": "loss.secondary_options.temperature",
@@ -26,8 +23,14 @@ _FIELDS = {
 }
 
 
+def tuned_options(part: Tune) -> dict[str, list[float] | Range]:
+    """Return the options with values to try, in the order in which they are tuned."""
+    named = {option: getattr(part, option) for option in _FIELDS}
+    return {name: choices for name, choices in (named | part.values).items() if choices}
+
+
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
-    """A run with some values of the tuned options, as stored in `trials.jsonl`."""
+    """A run with some values of the tuned options."""
 
     #: Place in the search, from 0.
     number: int
@@ -127,51 +130,3 @@ def best_of(trials: Sequence[Trial], rule: Tune) -> Trial:
 def format_values(values: Mapping[str, float]) -> str:
     """Return the values of a trial as text."""
     return ", ".join(f"{option} = {value:g}" for option, value in values.items())
-
-
-class TrialRecord:
-    """The trials in a folder: a line each in `trials.jsonl`, and their checkpoints.
-
-    Trials of earlier searches stay in the file, after those of this search.
-    """
-
-    def __init__(self, output: Path) -> None:
-        self._path, self._folder = output / "trials.jsonl", output / "trials"
-        self._trials: dict[int, Trial] = {}
-        self._by_run: dict[str, Trial] = {}
-        if self._path.exists():
-            lines = self._path.read_text().splitlines()
-            self._by_run = {trial.run: trial for trial in map(decoder_of(Trial).decode, lines)}
-
-    @property
-    def trials(self) -> list[Trial]:
-        """The trials of this search, in its order."""
-        return [self._trials[number] for number in sorted(self._trials)]
-
-    def find(self, candidate: Candidate, run: str) -> Trial | None:
-        """Return the trial of a candidate whose run is finished, or None."""
-        finished = self._by_run.get(run)
-        if finished is None:
-            return None
-        return msgspec.structs.replace(
-            finished, number=candidate.number, values=dict(candidate.values)
-        )
-
-    def add(self, trial: Trial) -> None:
-        """Record a finished trial."""
-        self._trials[trial.number] = self._by_run[trial.run] = trial
-        runs = {trial.run for trial in self.trials}
-        earlier = [trial for run, trial in self._by_run.items() if run not in runs]
-        write_lines(self._path, [msgspec.to_builtins(trial) for trial in (*self.trials, *earlier)])
-
-    def folder(self, run: str) -> Path:
-        """Return the folder of a run's checkpoints; it exists."""
-        folder = self._folder / run[:16]
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder
-
-    def keep_only(self, run: str) -> None:
-        """Remove the checkpoints of all other runs, to save disk space."""
-        for folder in self._folder.glob("*"):
-            if folder != self.folder(run):
-                shutil.rmtree(folder)

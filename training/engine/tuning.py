@@ -16,9 +16,9 @@ from training.engine.artifacts import LoadedData, run_recipe
 from training.engine.checkpoints import FolderCheckpoints
 from training.engine.loop import Watcher
 from training.engine.objective import TrainingObjective
-from training.engine.search import ListSearch, Search, tuned_options
+from training.engine.search import ListSearch, Search
 from training.engine.trial_runs import Load, open_runner
-from training.engine.trials import Candidate, TrialRecord
+from training.engine.trials import Candidate, tuned_options
 
 
 def tune(
@@ -32,10 +32,10 @@ def tune(
 ) -> dict[str, Any]:
     """Try values of the options in the recipe's `tune`, and write the best run into `output`.
 
-    `trials.jsonl` records each finished trial, also one that diverged. After an interruption,
-    finished trials are not repeated and interrupted trials resume from their checkpoints. A search
-    over lists has the same results with any number of jobs, bit for bit if torch has the same
-    number of threads in each trial.
+    `study.journal`, a study of Optuna, records each trial, also one that diverged. After an
+    interruption, finished trials are not repeated and interrupted trials resume from their
+    checkpoints. A search over lists has the same results with any number of jobs, bit for bit if
+    torch has the same number of threads in each trial.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ def tune(
     Raises
     ------
     InputError: an unknown option of a loss or an invalid value, before any trial; several
-        processes of torchrun, because they cannot share the record; Optuna is not installed.
+        processes of torchrun, because they cannot share the study; Optuna is not installed.
     DivergedError: every value of an option diverges, or every trial.
     UnavailableError: the process of a trial ended.
     """
@@ -55,30 +55,26 @@ def tune(
         raise ValueError("a recipe without `tune`")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise InputError("tune", found="several processes", accepted="one, and --jobs")
-    search_class = _search_class(part)
+    with optional_packages("tune"):
+        from training.engine.optuna_search import OptunaSearch
+        from training.engine.study import TrialStudy
     loaded = loaded or load()
     recipe = recipe.model_copy(update={"tune": None})
     _check_values(recipe, part, samples=len(loaded.splits.train))
-    search = search_class(recipe, part, loaded, output)
     output.mkdir(parents=True, exist_ok=True)
-    record = TrialRecord(output)
+    study = TrialStudy(recipe, part, loaded, output)
+    search: Search = ListSearch(recipe, part)
+    if part.search == "optuna":
+        search = OptunaSearch(recipe, part, study)
     runner = open_runner(
-        load, loaded, record, watcher, error=part.error, total=search.total, jobs=jobs
+        load, loaded, study, watcher, error=part.error, total=search.total, jobs=jobs
     )
     with runner as trial_runner:
-        best = search.best(trial_runner, record)
+        best = search.best(trial_runner, study.keep_only)
     candidate = Candidate.of(recipe, best.number, best.values)
-    checkpoints = FolderCheckpoints(record.folder(best.run))
+    checkpoints = FolderCheckpoints(study.folder(best.run))
     summary = run_recipe(candidate.recipe, loaded, output, checkpoints, watcher)
-    return {**summary, "trials": [msgspec.to_builtins(trial) for trial in record.trials]}
-
-
-def _search_class(part: Tune) -> type[Search]:
-    if part.search != "optuna":
-        return ListSearch
-    with optional_packages("tune.search"):
-        from training.engine.optuna_search import OptunaSearch
-    return OptunaSearch
+    return {**summary, "trials": [msgspec.to_builtins(trial) for trial in study.trials]}
 
 
 def _check_values(recipe: Recipe, part: Tune, samples: int) -> None:

@@ -100,6 +100,10 @@ def test_options_are_tuned_in_order_and_keep_the_best_so_far(
         name: best[name] for name in ("kappa", "temperature")
     }
     assert delivered["optimiser"]["weight_decay"] == best["weight_decay"]
+    # Optuna's own tools read the trials.
+    [study] = studies(tmp_path)
+    assert [trial.user_attrs["error"] for trial in study.trials] == [t.error for t in finished]
+    assert [trial.params for trial in study.trials] == [trial.values for trial in finished]
     last = next(trial for trial in finished if trial.values == best)
     assert summary["validation"]["accuracy"] == last.accuracy
     assert summary["validation"]["ece_l2_equal_mass"] == last.error
@@ -198,9 +202,10 @@ def test_missing_optuna_is_an_error_before_any_trial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
-    monkeypatch.delitem(sys.modules, "training.engine.optuna_search", raising=False)
-    config = recipe(loss=_LOSS, tune={"search": "optuna", "trials": 2, "beta": [1]})
-    with pytest.raises(InputError, match=r"tune\.search: .* pip install 'recalib\[tune\]'"):
+    for name in ("optuna_search", "study"):
+        monkeypatch.delitem(sys.modules, f"training.engine.{name}", raising=False)
+    config = recipe(loss=_LOSS, tune={"beta": [1]})
+    with pytest.raises(InputError, match=r"tune: .* pip install 'recalib\[tune\]'"):
         tune(config, load, tmp_path, Onlooker())
 
 
@@ -273,6 +278,20 @@ def start_command(folder: Path, jobs: int) -> subprocess.Popen[bytes]:
         return subprocess.Popen([*command, "--jobs", str(jobs)], cwd=folder, stderr=log, stdout=log)
 
 
+def studies(folder: Path) -> list[optuna.Study]:
+    path = folder / "study.journal"
+    if not path.exists():
+        return []
+    storage = JournalStorage(JournalFileBackend(str(path)))
+    names = optuna.get_all_study_names(storage)
+    return [optuna.load_study(study_name=name, storage=storage) for name in names]
+
+
+def finished_trials(folder: Path) -> list[optuna.trial.FrozenTrial]:
+    found = [trial for study in studies(folder) for trial in study.trials]
+    return [trial for trial in found if trial.state.is_finished()]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_killed_study_resumes_and_counts_no_trial_twice(tmp_path: Path, jobs: int) -> None:
@@ -295,9 +314,8 @@ def test_killed_study_resumes_and_counts_no_trial_twice(tmp_path: Path, jobs: in
     (tmp_path / "recipe.json").write_text(json.dumps(config))
     study_recipe = Recipe.of(config)
     read = partial(load_all, study_recipe, tmp_path, confined=False)
-    lines = tmp_path / "out" / "trials.jsonl"
     process = start_command(tmp_path, jobs)
-    while not lines.exists() or len(lines.read_text().splitlines()) < 2:
+    while len(finished := finished_trials(tmp_path / "out")) < 2:
         assert process.poll() is None, (tmp_path / "log.txt").read_text()
         time.sleep(0.05)
     time.sleep(0.3)  # into the next trial
@@ -305,20 +323,17 @@ def test_killed_study_resumes_and_counts_no_trial_twice(tmp_path: Path, jobs: in
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert psutil.wait_procs(children, timeout=60)[1] == []
-    finished = lines.read_text().splitlines()
+    finished = finished_trials(tmp_path / "out")
     assert len(finished) < 5
     with (tmp_path / "out" / "study.journal").open("ab") as journal:
         journal.write(b'{"op_code": 5, "wor')  # a power cut in the middle of a line
-    tune(study_recipe, read, tmp_path / "out", Onlooker())
-    trials = [json.loads(line) for line in lines.read_text().splitlines()]
-    assert [trial["number"] for trial in trials] == list(range(5))
-    assert set(finished) <= set(lines.read_text().splitlines())
-    storage = JournalStorage(JournalFileBackend(str(tmp_path / "out" / "study.journal")))
-    [summary] = optuna.get_all_study_summaries(storage)
-    study = optuna.load_study(study_name=summary.study_name, storage=storage)
+    summary = tune(study_recipe, read, tmp_path / "out", Onlooker())
+    [study] = studies(tmp_path / "out")
     assert [trial.state.name for trial in study.trials] == ["COMPLETE"] * 5
-    assert [trial.params for trial in study.trials] == [trial["values"] for trial in trials]
+    assert [trial.params for trial in study.trials] == [
+        trial["values"] for trial in summary["trials"]
+    ]
+    assert [study.trials[trial.number] for trial in finished] == finished
     if jobs == 1:
-        tune(study_recipe, read, tmp_path / "alone", Onlooker())
-        alone = (tmp_path / "alone" / "trials.jsonl").read_text().splitlines()
-        assert [json.loads(line) for line in alone] == trials
+        alone = tune(study_recipe, read, tmp_path / "alone", Onlooker())
+        assert alone["trials"] == summary["trials"]
