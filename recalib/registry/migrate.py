@@ -27,11 +27,12 @@ if TYPE_CHECKING:
 _SCRIPTS = Path(__file__).parent / "migrations"
 #: Alembic's table with the revision of the database.
 _VERSION = table("alembic_version", column("version_num"))
-#: Revisions of development versions, which 0023 replaces (docs/decisions/0005-one-migration.md),
-#: and the last commits that can upgrade them: to 0009, and to 0023.
+#: Revisions of development versions, which 0031 replaces (docs/decisions/0005-one-migration.md),
+#: and the last commits that can upgrade them: to 0009, to 0023, and to 0031.
 _DEVELOPMENT = {
     **{f"{number:04}": ("0009", "231a814") for number in range(1, 9)},
     **{f"{number:04}": ("0023", "0374d18") for number in range(9, 23)},
+    **{f"{number:04}": ("0031", "9cecc4c") for number in range(23, 31)},
 }
 #: The key of the advisory lock: "recalib" in ASCII, which no other program is likely to use.
 _LOCK = 0x7265_6361_6C69_62
