@@ -39,8 +39,9 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def settings() -> str:
     """Return the table of all settings."""
+    comments = field_comments(Settings)
     rows = [
-        [f"`RECALIB_{name.upper()}`", _default(field), _accepted(field), field.description or ""]
+        [f"`RECALIB_{name.upper()}`", _default(field), _accepted(field), comments[name]]
         for name, field in Settings.model_fields.items()
     ]
     return "## All settings\n\n" + table(["variable", "default", "accepted", "meaning"], rows)

@@ -7,6 +7,7 @@ from typing import Any
 from anyio import to_thread
 from fastapi import Response
 
+from recalib.core.field_comments import field_comments
 from recalib.settings import Settings
 from recalib.settings.effective import effective_settings
 from service.console.keys import check_administrator
@@ -34,8 +35,8 @@ async def server(visit: SignedIn) -> Response:
 
 def _described(settings: Settings) -> list[dict[str, Any]]:
     """Return the effective settings, each with its description."""
-    fields = Settings.model_fields
+    comments = field_comments(Settings)
     return [
-        setting | {"description": fields[setting["name"]].description}
+        setting | {"description": comments[setting["name"]]}
         for setting in effective_settings(settings, frozenset())
     ]

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from recalib.core.field_comments import field_comments
 from recalib.errors import InputError
 from recalib.registry import job_kinds
 from recalib.settings import Settings
@@ -32,7 +33,7 @@ def test_numeric_settings_state_their_unit(name: str) -> None:
     """The name ends in the unit where there is one, and the description repeats it."""
     unit = re.search(r"_(seconds|bytes)$", name)
     if unit:
-        assert Settings.model_fields[name].description.endswith(f", in {unit[1]}.")
+        assert field_comments(Settings)[name].endswith(f", in {unit[1]}.")
 
 
 def test_every_long_kind_of_job_has_a_limit() -> None:
