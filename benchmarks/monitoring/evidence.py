@@ -73,18 +73,6 @@ contain the ECE (98.2% to 100.0%).
 """,
         "benchmarks.monitoring.unlabelled",
     ),
-    "silence": Section(
-        "Times without labels",
-        """\
-Streams whose labels stop or become rare, when a drift of 20 points begins, and calibrated streams
-that have no labels at times, by chance or by rhythm. *Interval has ECE*: an interval at a random
-cohort, since the change if there is one, contains the error of all traffic of its window. *False
-silence*: a time before any change is ever silent. *Fresh in error*: the state is ever fresh while
-a tenth of the window is silent, or its ECE is above the objective.
-""",
-        "benchmarks.monitoring.silence",
-        ("--streams", "40"),
-    ),
     "selection": Section(
         "Labels selected by outcome",
         """\
@@ -103,31 +91,6 @@ test of the top label and by the tests of the classes.
 """,
         "benchmarks.monitoring.class_wise",
     ),
-    "dependence": Section(
-        "Dependent rows",
-        """\
-Calibrated streams of 12,000 rows that are right or wrong together: in copies, in sessions or days
-with common log-odds. *Stale* is a false alarm at any time, *warned of* the state of the test of
-dependence, or of the count of repeats, at the end. Sessions of which ten go on at a time, with
-their rows in between each other, are mostly not found in 30 days. A score test that knows how often
-neighbours are of one session, looks once at the end, and allows for no drift, is beside it: at 1%,
-and at the level that all lengths of the test have together at 11,585 labels.
-""",
-        "benchmarks.monitoring.dependence",
-        ("--streams", "200"),
-    ),
-    "repair": Section(
-        "From the alarm to the promotion",
-        """\
-A champion meets rows of another temperature. A candidate is fitted to the labels since the onset,
-and compared on the labels that mature from the alarm on: those of the last maturity before the fit
-come first. With C labels with kept logits in a cohort, a promotion after n labels takes n / C
-cohorts. *Alert has the error*: the interval of the alert, at the alarm, has the mean difference of
-confidence and accuracy of its rows, which the evidence has selected; *a version's gain* is that of
-a version with the true temperature.
-""",
-        "benchmarks.monitoring.repair",
-    ),
     "expected": Section(
         "Expected accuracy without labels",
         """\
@@ -139,17 +102,6 @@ are fitted again and again: the value of 20,000 predictions, in the interval of 
 the probabilities, and in that which has the sampling error of the calibration set too.
 """,
         "benchmarks.monitoring.expected",
-    ),
-    "mixtures": Section(
-        "A tenth of the rows",
-        """\
-A tenth of the rows, at random, becomes 30 points too sure at label 5,137 of 15,000. The threshold
-of a CUSUM is the highest sum that 5% of 200 calibrated streams reach; of one that *holds 2%*, that
-5% of 200 streams reach which are 2 points too sure throughout. These are not an error for a
-tolerance of 2%.
-""",
-        "benchmarks.monitoring.mixtures",
-        ("--streams", "60"),
     ),
 }
 

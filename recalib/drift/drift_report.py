@@ -18,7 +18,7 @@ from recalib.stats.groups import group_sums
 Values = NDArray[np.float64]
 
 #: The rows are selected: the evidence chooses the onset, and the time of the alarm. Intervals of a
-#: nominal 99.5% then cover at least 95% (`python -m benchmarks.monitoring.repair`).
+#: nominal 99.5% then cover at least 95% (benchmarks/monitoring/README.md).
 _NOMINAL_LEVEL = 0.995
 #: Places of each kind in a report, and their fewest labels.
 _MAX_PLACES, _MIN_LABELS = 2, 10
