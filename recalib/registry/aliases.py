@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Select, delete, insert, select, update
+from sqlalchemy import Select, delete, insert, literal, select, update
 
 from recalib.core.resource_names import check_alias, is_name
 from recalib.errors import ConflictError, NotFoundError
 from recalib.registry import tables
 from recalib.registry.audit import Audit
-from recalib.registry.base import Queries
+from recalib.registry.base import Queries, columns_without
 from recalib.registry.clock import now
 from recalib.registry.events import Events
 from recalib.registry.models import Models
@@ -127,8 +128,7 @@ class Aliases(Queries):
         """Return the alias, or None."""
         if not is_name(alias):
             return None
-        row = self._connection.execute(_select(model).where(_ALIAS.c.alias == alias)).one_or_none()
-        return None if row is None else Alias(model=model.name, **row._mapping)
+        return self._find(Alias, _select(model).where(_ALIAS.c.alias == alias))
 
     def get(self, model: Model, alias: str) -> Alias:
         """Return the alias, or raise `NotFoundError`."""
@@ -139,16 +139,14 @@ class Aliases(Queries):
 
     def all(self, model: Model) -> list[Alias]:
         """Return all aliases of the model, sorted by name."""
-        rows = self._connection.execute(_select(model).order_by(_ALIAS.c.alias))
-        return [Alias(model=model.name, **row._mapping) for row in rows]
+        return self._read(Alias, _select(model).order_by(_ALIAS.c.alias))
 
     def page(self, model: Model, after: str | None, limit: int) -> list[Alias]:
         """Return up to `limit` aliases sorted by name, after the name `after`."""
         statement = _select(model).order_by(_ALIAS.c.alias).limit(limit)
         if after is not None:
             statement = statement.where(_ALIAS.c.alias > after)
-        rows = self._connection.execute(statement)
-        return [Alias(model=model.name, **row._mapping) for row in rows]
+        return self._read(Alias, statement)
 
     def history(
         self, model: Model, alias: str, limit: int = 100, after: int | None = None
@@ -156,20 +154,16 @@ class Aliases(Queries):
         """Return up to `limit` changes, newest first, older than revision `after`."""
         if not is_name(alias):
             return []
-        columns = [column for column in _CHANGE.c if column.name != "model_id"]
         statement = (
-            select(*columns)
+            select(*columns_without(_CHANGE, "model_id"), literal(model.name).label("model"))
             .where(_CHANGE.c.model_id == model.id, _CHANGE.c.alias == alias)
             .order_by(_CHANGE.c.revision.desc())
             .limit(limit)
         )
         if after is not None:
             statement = statement.where(_CHANGE.c.revision < after)
-        rows = self._connection.execute(statement)
-        return [
-            AliasChange(model=model.name, **{**row._mapping, "to_version": row.to_version or None})
-            for row in rows
-        ]
+        changes = self._read(AliasChange, statement)
+        return [replace(change, to_version=change.to_version or None) for change in changes]
 
     def changed_since(self, revision: int) -> list[Alias]:
         """Return the aliases of all models that were last changed after `revision`."""
@@ -186,7 +180,7 @@ class Aliases(Queries):
             .join(models, models.c.id == _ALIAS.c.model_id)
             .where(_CHANGE.c.revision > revision)
         )
-        return [Alias(**row._mapping) for row in self._connection.execute(statement)]
+        return self._read(Alias, statement)
 
     def newest_champions(self, limit: int) -> list[str]:
         """Return the names of up to `limit` models, those whose champion changed last first."""
@@ -214,7 +208,7 @@ class Aliases(Queries):
             )
         )
         if row is None:
-            raise NotFoundError("version", str(version), hint=f"{model.name} has no such version")
+            raise missing_version(model, version)
 
     def _record(
         self,
@@ -257,9 +251,14 @@ class Aliases(Queries):
         self._connection.execute(statement.values(version=version, revision=revision))
 
 
+def missing_version(model: Model, version: int) -> NotFoundError:
+    """Return the error about a version that the model does not have."""
+    return NotFoundError("version", str(version), hint=f"{model.name} has no such version")
+
+
 def _select(model: Model) -> Select[Any]:
     return (
-        select(*_COLUMNS)
+        select(literal(model.name).label("model"), *_COLUMNS)
         .join(_CHANGE, _CHANGE.c.revision == _ALIAS.c.revision)
         .where(_ALIAS.c.model_id == model.id)
     )

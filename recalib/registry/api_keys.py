@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from sqlalchemy import Row, insert, select, update
+from sqlalchemy import insert, select, update
 
 from recalib.core.access import ApiKey, Limits, check_scopes, check_secret, hash_secret, new_secret
 from recalib.core.resource_names import check_name
@@ -14,7 +14,7 @@ from recalib.errors import InputError, NotFoundError
 from recalib.registry import tables
 from recalib.registry.audit import Audit
 from recalib.registry.base import Queries
-from recalib.registry.clock import now
+from recalib.registry.clock import now, read_clock
 
 _TABLE = tables.api_keys
 _NO_LIMITS = Limits()
@@ -62,7 +62,7 @@ class ApiKeys(Queries):
         if lifetime_seconds is not None and not 0 < lifetime_seconds < 1e10:
             raise InputError("expires", found=f"{lifetime_seconds} s", accepted="more than 0 s")
         secret = new_secret() if secret is None else check_secret(secret)
-        created_at = self._clock()
+        created_at = read_clock(self._connection)
         self._insert(
             insert(_TABLE).values(
                 name=name,
@@ -86,15 +86,14 @@ class ApiKeys(Queries):
 
     def all(self) -> list[ApiKey]:
         """Return all keys, including revoked and expired keys, oldest first."""
-        return [_key(row) for row in self._connection.execute(select(_TABLE).order_by(_TABLE.c.id))]
+        return self._read(_key, select(_TABLE).order_by(_TABLE.c.id))
 
     def active(self) -> list[ApiKey]:
         """Return the keys that are neither revoked nor expired."""
         valid = (_TABLE.c.revoked_at.is_(None)) & (
             _TABLE.c.expires_at.is_(None) | (_TABLE.c.expires_at > now())
         )
-        rows = self._connection.execute(select(_TABLE).where(valid).order_by(_TABLE.c.id))
-        return [_key(row) for row in rows]
+        return self._read(_key, select(_TABLE).where(valid).order_by(_TABLE.c.id))
 
     def limit(
         self, name: str, limits: Limits, actor: str = "cli", *, reset: bool = False
@@ -111,48 +110,37 @@ class ApiKeys(Queries):
             raise InputError("name", found=f"{name}, which is revoked", accepted="another key")
         limits = limits.checked() if reset else limits.checked().over(before.limits)
         overrides = _overrides(limits)
-        self._connection.execute(
-            update(_TABLE).where(_TABLE.c.name == name).values(limits=overrides or None)
-        )
+        self._execute(update(_TABLE).where(_TABLE.c.name == name).values(limits=overrides or None))
         detail = ", ".join(f"{field} {value:.15g}" for field, value in overrides.items())
         Audit(self._connection).record(actor, "limit_key", None, name, detail or "server limits")
         return replace(before, limits=limits)
 
     def revoke(self, name: str, actor: str = "cli") -> ApiKey:
         """Revoke a key permanently; `NotFoundError` if there is no key of that name."""
-        revoked = self._connection.execute(
-            update(_TABLE)
-            .where(_TABLE.c.name == name, _TABLE.c.revoked_at.is_(None))
-            .values(revoked_at=now())
-        )
+        valid = (_TABLE.c.name == name, _TABLE.c.revoked_at.is_(None))
+        revoked = self._execute(update(_TABLE).where(*valid).values(revoked_at=now()))
         key = self._get_by_name(name)
-        if revoked.rowcount:
+        if revoked:
             Audit(self._connection).record(actor, "revoke_key", None, name)
         return key
 
     def _get_by_name(self, name: str, *, locked: bool = False) -> ApiKey:
         statement = select(_TABLE).where(_TABLE.c.name == name)
-        row = self._connection.execute(
-            statement.with_for_update() if locked else statement
-        ).one_or_none()
-        if row is None:
+        key = self._find(_key, statement.with_for_update() if locked else statement)
+        if key is None:
             raise NotFoundError("API key", name)
-        return _key(row)
-
-    def _clock(self) -> float:
-        return float(self._connection.execute(select(now())).scalar_one())
+        return key
 
 
-def _key(row: Row[Any]) -> ApiKey:
+def _key(
+    *, id: int, digest: bytes, scopes: list[str], models: list[str] | None, limits: Any, **row: Any
+) -> ApiKey:
     return ApiKey(
-        row.name,
-        bytes(row.digest),
-        tuple(row.scopes),
-        None if row.models is None else tuple(row.models),
-        row.created_at,
-        row.expires_at,
-        row.revoked_at,
-        Limits(**(row.limits or {})),
+        **row,
+        digest=bytes(digest),
+        scopes=tuple(scopes),
+        models=None if models is None else tuple(models),
+        limits=Limits(**(limits or {})),
     )
 
 

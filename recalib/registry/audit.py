@@ -73,7 +73,7 @@ class Audit(Queries):
                 statement = statement.where(column == _plain(value))
         if model is not None:
             statement = statement.where(_TABLE.c.model == _plain(model))
-        return [AuditEntry(**row._mapping) for row in self._connection.execute(statement)]
+        return self._read(AuditEntry, statement)
 
     def last(self, action: str) -> float | None:
         """Return the time of the last entry of an action that concerns no model, or None."""
@@ -87,10 +87,7 @@ class Audit(Queries):
 
     def purge(self, older_than_seconds: float) -> int:
         """Delete older entries; return their number."""
-        result = self._connection.execute(
-            delete(_TABLE).where(_TABLE.c.at < now() - older_than_seconds)
-        )
-        return int(result.rowcount)
+        return self._execute(delete(_TABLE).where(_TABLE.c.at < now() - older_than_seconds))
 
 
 def _plain(text: str) -> str:

@@ -1,13 +1,22 @@
-"""Base class of the queries: the connection, and inserts that may violate a unique constraint."""
+"""Base class of the queries: the connection, and how they read and write."""
 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
+from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Insert, Update
+from sqlalchemy import Column, Connection, Executable, Insert, Table, Update
 from sqlalchemy.exc import IntegrityError
 
 from recalib.errors import ExistsError
+
+R = TypeVar("R")
+
+
+def columns_without(table: Table, *names: str) -> list[Column[Any]]:
+    """Return the columns of a table but those of these names."""
+    return [column for column in table.c if column.name not in names]
 
 
 class Queries:
@@ -15,6 +24,19 @@ class Queries:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+
+    def _find(self, record: Callable[..., R], statement: Executable) -> R | None:
+        """Return the record of the row of a query, made of its columns; None without a row."""
+        row = self._connection.execute(statement).one_or_none()
+        return None if row is None else record(**row._mapping)
+
+    def _read(self, record: Callable[..., R], statement: Executable) -> list[R]:
+        """Return the records of the rows of a query, each made of its columns."""
+        return [record(**row._mapping) for row in self._connection.execute(statement)]
+
+    def _execute(self, statement: Executable) -> int:
+        """Run a statement; return the number of rows that it wrote."""
+        return self._connection.execute(statement).rowcount
 
     def _insert(self, statement: Insert | Update, *, conflict: str) -> None:
         """Run `statement`; raise `ExistsError` if it violates a unique constraint.

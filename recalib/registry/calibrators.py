@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from sqlalchemy import (
-    RowMapping,
     Select,
     bindparam,
     case,
     exists,
     func,
     insert,
+    literal,
     null,
     select,
     update,
@@ -20,7 +20,7 @@ from sqlalchemy import (
 from recalib.core.resource_names import is_name
 from recalib.errors import NotFoundError
 from recalib.registry import tables
-from recalib.registry.aliases import Aliases
+from recalib.registry.aliases import Aliases, missing_version
 from recalib.registry.base import Queries
 from recalib.registry.clock import now
 from recalib.registry.events import Events
@@ -113,12 +113,10 @@ class Calibrators(Queries):
 
     def get(self, model: Model, version: int) -> CalibratorVersion:
         """Return the version, or raise `NotFoundError`."""
-        row = self._connection.execute(
-            _select(model).where(_TABLE.c.version == version)
-        ).one_or_none()
-        if row is None:
-            raise NotFoundError("version", str(version), hint=f"{model.name} has no such version")
-        return _version_of(model, row._mapping)
+        found = self._find(_version, _select(model).where(_TABLE.c.version == version))
+        if found is None:
+            raise missing_version(model, version)
+        return found
 
     def parameters(self, model: Model, version: int) -> bytes:
         """Return the parameter file of the version, or raise `NotFoundError`."""
@@ -128,7 +126,7 @@ class Calibrators(Queries):
             )
         )
         if content is None:
-            raise NotFoundError("version", str(version), hint=f"{model.name} has no such version")
+            raise missing_version(model, version)
         return bytes(content)
 
     def row_digests(self, model: Model, version: int) -> bytes | None:
@@ -163,7 +161,7 @@ class Calibrators(Queries):
         columns = dict(row._mapping)
         version, parameters, revision, newest = (columns.pop(key) for key in _SERVING)
         content = None if parameters is None else bytes(parameters)
-        return Serving(model_of(columns), version, content, revision or 0, newest)
+        return Serving(model_of(**columns), version, content, revision or 0, newest)
 
     def deleted(self, model: Model) -> set[int]:
         """Return the versions of the model that were deleted, or erased since."""
@@ -184,24 +182,19 @@ class Calibrators(Queries):
 
     def latest(self, model: Model) -> CalibratorVersion | None:
         """Return the newest version, or None before the first."""
-        row = self._connection.execute(
-            _select(model).order_by(_TABLE.c.version.desc()).limit(1)
-        ).one_or_none()
-        return None if row is None else _version_of(model, row._mapping)
+        return self._find(_version, _select(model).order_by(_TABLE.c.version.desc()).limit(1))
 
     def newest(self, model: Model, since: float, limit: int) -> list[CalibratorVersion]:
         """Return up to `limit` versions that are newer than a time, newest first."""
         statement = _select(model).order_by(_TABLE.c.version.desc()).limit(limit)
-        rows = self._connection.execute(statement.where(_TABLE.c.created_at > since))
-        return [_version_of(model, row._mapping) for row in rows]
+        return self._read(_version, statement.where(_TABLE.c.created_at > since))
 
     def page(self, model: Model, after: int | None, limit: int) -> list[CalibratorVersion]:
         """Return up to `limit` versions, oldest first, after version `after`."""
         statement = _select(model).order_by(_TABLE.c.version).limit(limit)
         if after is not None:
             statement = statement.where(_TABLE.c.version > after)
-        rows = self._connection.execute(statement)
-        return [_version_of(model, row._mapping) for row in rows]
+        return self._read(_version, statement)
 
     def _next_version(self, model: Model) -> int:
         # The update locks the row of the model until commit: concurrent publishers of a model wait
@@ -231,14 +224,15 @@ class Calibrators(Queries):
         return int(dataset_id)
 
 
-def _version_of(model: Model, row: RowMapping) -> CalibratorVersion:
-    return CalibratorVersion(model=model.name, **{**row, "tags": tuple(row["tags"] or ())})
+def _version(*, tags: list[str] | None, **row: Any) -> CalibratorVersion:
+    return CalibratorVersion(**row, tags=tuple(tags or ()))
 
 
 def _select(model: Model) -> Select[Any]:
     datasets = tables.datasets
     return (
         select(
+            literal(model.name).label("model"),
             _TABLE.c.version,
             _TABLE.c.card,
             case((datasets.c.deleted_at.is_(None), datasets.c.name)).label("dataset"),

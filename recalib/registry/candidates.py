@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import Select, func, insert, select, update
+from sqlalchemy import ColumnElement, Select, func, insert, select, update
 
 from recalib.errors import ConflictError, NotFoundError
 from recalib.registry import tables
-from recalib.registry.base import Queries
+from recalib.registry.base import Queries, columns_without
 from recalib.registry.clock import now
 from recalib.registry.records import Challenger, Model
 
@@ -23,9 +23,7 @@ class Candidates(Queries):
 
     def undecided(self, model: Model) -> Challenger | None:
         """Return the candidate that is being compared, or None."""
-        result = self._connection.execute(_select(model).where(_TABLE.c.verdict.is_(None)))
-        row = result.one_or_none()
-        return None if row is None else Challenger(**row._mapping)
+        return self._find(Challenger, _select(model).where(_TABLE.c.verdict.is_(None)))
 
     def open(self, model: Model) -> Challenger | None:
         """Return the candidate in comparison, or proven and waiting for promotion; or None."""
@@ -34,16 +32,12 @@ class Candidates(Queries):
 
     def latest(self, model: Model) -> Challenger | None:
         """Return the newest candidate, or None."""
-        result = self._connection.execute(_select(model).order_by(_TABLE.c.version.desc()).limit(1))
-        row = result.one_or_none()
-        return None if row is None else Challenger(**row._mapping)
+        return self._find(Challenger, _select(model).order_by(_TABLE.c.version.desc()).limit(1))
 
     def against(self, model: Model, champion: int) -> list[Challenger]:
         """Return the candidates that were compared with this champion, oldest first."""
-        rows = self._connection.execute(
-            _select(model).where(_TABLE.c.champion == champion).order_by(_TABLE.c.version)
-        )
-        return [Challenger(**row._mapping) for row in rows]
+        of_champion = _select(model).where(_TABLE.c.champion == champion)
+        return self._read(Challenger, of_champion.order_by(_TABLE.c.version))
 
     def next_alpha(self, model: Model, champion: int) -> float:
         """Return the error probability of the next comparison with a champion.
@@ -65,49 +59,36 @@ class Candidates(Queries):
 
     def get(self, model: Model, version: int) -> Challenger:
         """Return the candidate of a version; `NotFoundError` if it never was a candidate."""
-        result = self._connection.execute(_select(model).where(_TABLE.c.version == version))
-        row = result.one_or_none()
-        if row is None:
+        candidate = self._find(Challenger, _select(model).where(_TABLE.c.version == version))
+        if candidate is None:
             hint = f"this version of {model.name} never was a candidate"
             raise NotFoundError("candidate", str(version), hint=hint)
-        return Challenger(**row._mapping)
+        return candidate
 
     def drop(self, model: Model, version: int) -> bool:
         """Drop an open candidate; return whether it was open.
 
         The new turn makes earlier reads of a worker outdated, so it cannot promote the candidate.
         """
-        result = self._connection.execute(
-            update(_TABLE)
-            .where(
-                _TABLE.c.model_id == model.id,
-                _TABLE.c.version == version,
-                _OPEN,
-            )
-            .values(verdict="dropped", ended_at=now(), turn=_TABLE.c.turn + 1)
-        )
-        return result.rowcount == 1
+        values = {"verdict": "dropped", "ended_at": now(), "turn": _TABLE.c.turn + 1}
+        return self._update(model, version, values)
 
     def save(self, model: Model, candidate: Challenger) -> None:
         """Write the next turn of the candidate; `ConflictError` if another process was first."""
         values = asdict(candidate)
         version = values.pop("version")
-        result = self._connection.execute(
-            update(_TABLE)
-            .where(
-                _TABLE.c.model_id == model.id,
-                _TABLE.c.version == version,
-                _TABLE.c.turn == candidate.turn - 1,
-                _OPEN,
-            )
-            .values(**values)
-        )
-        if result.rowcount != 1:
+        if not self._update(model, version, values, _TABLE.c.turn == candidate.turn - 1):
             raise ConflictError(
                 f"candidate {version} of {model.name} was changed by another process"
             )
 
+    def _update(
+        self, model: Model, version: int, values: dict[str, Any], *where: ColumnElement[bool]
+    ) -> bool:
+        """Change an open candidate; return whether it was open."""
+        of_version = (_TABLE.c.model_id == model.id, _TABLE.c.version == version)
+        return self._execute(update(_TABLE).where(*of_version, _OPEN, *where).values(values)) == 1
+
 
 def _select(model: Model) -> Select[Any]:
-    columns = [column for column in _TABLE.c if column.name != "model_id"]
-    return select(*columns).where(_TABLE.c.model_id == model.id)
+    return select(*columns_without(_TABLE, "model_id")).where(_TABLE.c.model_id == model.id)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from sqlalchemy import delete, func, insert, select
 
 from recalib.registry import tables
-from recalib.registry.base import Queries
+from recalib.registry.base import Queries, columns_without
 from recalib.registry.records import Capture, Model
 
 _TABLE = tables.captures
-_COLUMNS = [column for column in _TABLE.c if column.name not in ("id", "model_id")]
+_COLUMNS = columns_without(_TABLE, "id", "model_id")
 
 
 class Captures(Queries):
@@ -22,16 +22,9 @@ class Captures(Queries):
 
     def between(self, model: Model, start: float, end: float) -> list[Capture]:
         """Return the files with predictions from `start` until before `end`, by time."""
-        rows = self._connection.execute(
-            select(*_COLUMNS)
-            .where(
-                _TABLE.c.model_id == model.id,
-                _TABLE.c.last_at >= start,
-                _TABLE.c.first_at < end,
-            )
-            .order_by(_TABLE.c.first_at, _TABLE.c.id)
-        )
-        return [Capture(**row._mapping) for row in rows]
+        overlap = (_TABLE.c.last_at >= start, _TABLE.c.first_at < end)
+        captures = select(*_COLUMNS).where(_TABLE.c.model_id == model.id, *overlap)
+        return self._read(Capture, captures.order_by(_TABLE.c.first_at, _TABLE.c.id))
 
     def delete(self, model: Model, before: float) -> list[str]:
         """Delete files whose predictions are all older than `before`; return their digests.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import RowMapping, Select, insert, select, update
+from sqlalchemy import Select, insert, literal, select, update
 
 from recalib.core.resource_names import check_name, is_name
 from recalib.errors import InputError, NotFoundError
 from recalib.registry import tables
-from recalib.registry.base import Queries
+from recalib.registry.base import Queries, columns_without
 from recalib.registry.clock import now
 from recalib.registry.records import Dataset, InputKind, Model
 
@@ -61,14 +61,12 @@ class Datasets(Queries):
         """Return the dataset, or None."""
         if not is_name(name):
             return None
-        row = self._connection.execute(_select(model).where(_TABLE.c.name == name)).one_or_none()
-        return None if row is None else _dataset_of(model, row._mapping)
+        return self._find(_dataset, _select(model).where(_TABLE.c.name == name))
 
     def find_digest(self, model: Model, digest: str | None) -> Dataset | None:
         """Return the first dataset with these bytes, or None."""
         statement = _select(model).where(_TABLE.c.digest == digest).order_by(_TABLE.c.id).limit(1)
-        row = self._connection.execute(statement).one_or_none()
-        return None if row is None else _dataset_of(model, row._mapping)
+        return self._find(_dataset, statement)
 
     def get(self, model: Model, name: str) -> Dataset:
         """Return the dataset, or raise `NotFoundError`."""
@@ -107,14 +105,15 @@ class Datasets(Queries):
         statement = _select(model).order_by(_TABLE.c.name).limit(limit)
         if after is not None:
             statement = statement.where(_TABLE.c.name > after)
-        return [_dataset_of(model, row._mapping) for row in self._connection.execute(statement)]
+        return self._read(_dataset, statement)
 
 
-def _dataset_of(model: Model, row: RowMapping) -> Dataset:
-    return Dataset(model=model.name, **{**row, "tags": tuple(row["tags"] or ())})
+def _dataset(*, tags: list[str] | None, **row: Any) -> Dataset:
+    return Dataset(**row, tags=tuple(tags or ()))
 
 
 def _select(model: Model) -> Select[Any]:
-    hidden = ("id", "model_id", "deleted_at", "row_digests")
-    columns = [column for column in _TABLE.c if column.name not in hidden]
-    return select(*columns).where(_TABLE.c.model_id == model.id, _TABLE.c.deleted_at.is_(None))
+    columns = columns_without(_TABLE, "id", "model_id", "deleted_at", "row_digests")
+    return select(literal(model.name).label("model"), *columns).where(
+        _TABLE.c.model_id == model.id, _TABLE.c.deleted_at.is_(None)
+    )

@@ -110,7 +110,7 @@ class Events(Queries):
         if types is not None:
             prefixes = (_TABLE.c.type.startswith(f"{type}.", autoescape=True) for type in types)
             statement = statement.where(or_(_TABLE.c.type.in_(types), *prefixes))
-        return [Event(**row._mapping) for row in self._connection.execute(statement)]
+        return self._read(Event, statement)
 
     def rename(self, before: str, after: str) -> None:
         """Let the events of a model follow its new name."""
@@ -118,10 +118,7 @@ class Events(Queries):
 
     def purge(self, older_than_seconds: float) -> int:
         """Delete older events; return their number."""
-        result = self._connection.execute(
-            delete(_TABLE).where(_TABLE.c.at < now() - older_than_seconds)
-        )
-        return int(result.rowcount)
+        return self._execute(delete(_TABLE).where(_TABLE.c.at < now() - older_than_seconds))
 
     @property
     def _recorded(self) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import delete, insert, select
 
 from recalib.registry import tables
-from recalib.registry.base import Queries
+from recalib.registry.base import Queries, columns_without
 from recalib.registry.clock import now
 from recalib.registry.records import StoredResponse
 
@@ -21,12 +21,9 @@ class Idempotency(Queries):
 
     def find(self, key: str, scope: str) -> StoredResponse | None:
         """Return the stored response, or None."""
-        row = self._connection.execute(
-            select(_TABLE.c.fingerprint, _TABLE.c.status, _TABLE.c.body, _TABLE.c.created_at).where(
-                _TABLE.c.key == key, _TABLE.c.scope == scope
-            )
-        ).one_or_none()
-        return None if row is None else StoredResponse(**row._mapping)
+        columns = columns_without(_TABLE, "key", "scope")
+        stored = select(*columns).where(_TABLE.c.key == key, _TABLE.c.scope == scope)
+        return self._find(StoredResponse, stored)
 
     def store(self, key: str, scope: str, fingerprint: str, status: int, body: bytes) -> None:
         """Store a response, in the transaction of the work itself.
@@ -48,7 +45,4 @@ class Idempotency(Queries):
 
     def purge(self, older_than_seconds: float) -> int:
         """Delete older responses; return their number."""
-        result = self._connection.execute(
-            delete(_TABLE).where(_TABLE.c.created_at < now() - older_than_seconds)
-        )
-        return int(result.rowcount)
+        return self._execute(delete(_TABLE).where(_TABLE.c.created_at < now() - older_than_seconds))

@@ -128,10 +128,10 @@ class Jobs(Queries):
         statement = _SELECT.where(_TABLE.c.id == job_id)
         if hold:
             statement = statement.with_for_update(of=_TABLE)
-        row = self._connection.execute(statement).one_or_none()
-        if row is None:
+        job = self._find(Job, statement)
+        if job is None:
             raise NotFoundError("job", job_id)
-        return Job(**row._mapping)
+        return job
 
     def upload(self, job_id: str) -> tuple[bytes, bytes | None]:
         """Return the parameter file that an unfinished job publishes, and the digests of its rows.
@@ -166,14 +166,13 @@ class Jobs(Queries):
             statement = statement.where(_TABLE.c.kind == kind)
         if before is not None:
             statement = statement.where(_TABLE.c.sequence < before)
-        return [Job(**row._mapping) for row in self._connection.execute(statement)]
+        return self._read(Job, statement)
 
     def latest(self, model: Model, kind: str) -> Job | None:
         """Return a model's newest job of a kind, or None."""
         of_kind = (_TABLE.c.model_id == model.id, _TABLE.c.kind == kind)
         statement = _SELECT.where(*of_kind).order_by(_TABLE.c.sequence.desc()).limit(1)
-        row = self._connection.execute(statement).one_or_none()
-        return None if row is None else Job(**row._mapping)
+        return self._find(Job, statement)
 
     def last_success(self, kind: str, unique: str) -> float | None:
         """Return the time of the last success of a job with this unique key, or None."""
@@ -197,8 +196,7 @@ class Jobs(Queries):
         oldest = self._connection.scalar(newest.offset(keep - 1).limit(1))
         if oldest is None:
             return 0
-        statement = delete(_TABLE).where(*of_kind, _TABLE.c.sequence < oldest)
-        return int(self._connection.execute(statement).rowcount)
+        return self._execute(delete(_TABLE).where(*of_kind, _TABLE.c.sequence < oldest))
 
     def leftover_checkpoints(self, limit: int = 100) -> dict[str, dict[str, Any]]:
         """Return the checkpoints of finished jobs, by job id."""
@@ -215,8 +213,7 @@ class Jobs(Queries):
     def unfinished(self, model: Model) -> list[Job]:
         """Return the queued and the running jobs of a model, oldest first."""
         of_model = (_TABLE.c.model_id == model.id, _UNFINISHED)
-        rows = self._connection.execute(_SELECT.where(*of_model).order_by(_TABLE.c.sequence))
-        return [Job(**row._mapping) for row in rows]
+        return self._read(Job, _SELECT.where(*of_model).order_by(_TABLE.c.sequence))
 
     def delete(self, job_id: str) -> None:
         """Hide a job; its content is erased later, see `recalib.registry.deletions`."""
@@ -400,7 +397,7 @@ class Jobs(Queries):
             .returning(_TABLE.c.id)
         )
         for job_id in ended.all():
-            job = self._find(_TABLE.c.id == job_id)
+            job = self._find(Job, _SELECT.where(_TABLE.c.id == job_id))
             if job is not None:  # None: its model was deleted
                 self._record(values["state"], job, values.get("error"))
 
@@ -414,12 +411,7 @@ class Jobs(Queries):
         Events(self._connection).record(f"job.{verb}", job.model, data)
 
     def _find_unfinished(self, unique: str | None) -> Job | None:
-        return self._find(_TABLE.c.unique_key == unique, _UNFINISHED)
-
-    def _find(self, *conditions: ColumnElement[bool]) -> Job | None:
-        """Return the visible job that meets the conditions, or None."""
-        row = self._connection.execute(_SELECT.where(*conditions)).one_or_none()
-        return None if row is None else Job(**row._mapping)
+        return self._find(Job, _SELECT.where(_TABLE.c.unique_key == unique, _UNFINISHED))
 
 
 #: Columns of the upload, which a job does not keep after its end.

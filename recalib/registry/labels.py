@@ -20,7 +20,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from recalib.core.prediction_ids import Prediction
 from recalib.registry import tables
 from recalib.registry.array_parameters import unnest
-from recalib.registry.base import Queries
+from recalib.registry.base import Queries, columns_without
 from recalib.registry.clock import now, read_clock
 from recalib.registry.records import LabelledPrediction, Model
 
@@ -107,13 +107,12 @@ class Labels(Queries):
         self, model: Model, version: int, start: float, end: float
     ) -> list[LabelledPrediction]:
         """Return predictions made from `start` until before `end`, by time."""
-        columns = [column for column in _TABLE.c if column.name != "model_id"]
-        rows = self._connection.execute(
-            select(*columns)
+        statement = (
+            select(*columns_without(_TABLE, "model_id"))
             .where(*_in_interval(model, version, start, end))
             .order_by(_TABLE.c.predicted_at, _TABLE.c.digest)
         )
-        return [LabelledPrediction(**row._mapping) for row in rows]
+        return self._read(LabelledPrediction, statement)
 
     def columns(self, model: Model, version: int, start: float, end: float) -> LabelColumns:
         """Return the same rows as `between`, with the columns of a calibration error."""
@@ -211,7 +210,7 @@ class Labels(Queries):
         statement = delete(_TABLE).where(*old)
         if until is not None:
             statement = statement.where(_TABLE.c.predicted_at <= until)
-        return int(self._connection.execute(statement).rowcount)
+        return self._execute(statement)
 
     def _upsert(
         self,

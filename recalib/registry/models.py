@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from sqlalchemy import RowMapping, Select, func, insert, select, update
+from sqlalchemy import Select, func, insert, select, update
 
 from recalib.contract.models import Task
 from recalib.core.card import PredictionPolicy
@@ -23,6 +23,13 @@ from recalib.registry.records import Model
 
 _TABLE = tables.models
 _HIDDEN = ("deleted_at", "purged_at")
+_ALIAS, _MONITOR = tables.aliases, tables.monitors
+#: Each model with its champion and the monitor of that, if it has them.
+WITH_CHAMPIONS = _TABLE.outerjoin(
+    _ALIAS, (_ALIAS.c.model_id == _TABLE.c.id) & (_ALIAS.c.alias == "champion")
+).outerjoin(
+    _MONITOR, (_MONITOR.c.model_id == _ALIAS.c.model_id) & (_MONITOR.c.version == _ALIAS.c.version)
+)
 
 
 class Models(Queries):
@@ -67,14 +74,15 @@ class Models(Queries):
         self._insert(statement, conflict=f"a model named {name!r} already exists")
         return self.get(name)
 
-    def get(self, name: str) -> Model:
-        """Return the model, or raise `NotFoundError`."""
+    def get(self, name: str, *, locked: bool = False) -> Model:
+        """Return the model, locked for a change if asked, or raise `NotFoundError`."""
         if not is_name(name):
             raise NotFoundError("model", name)
-        row = self._connection.execute(select(_TABLE).where(_TABLE.c.name == name)).one_or_none()
-        if row is None:
+        statement = select(_TABLE).where(_TABLE.c.name == name)
+        model = self._find(model_of, statement.with_for_update() if locked else statement)
+        if model is None:
             raise NotFoundError("model", name)
-        return model_of(row._mapping)
+        return model
 
     def hold(self, model: Model, *, exclusively: bool = False) -> None:
         """Keep the model from being deleted or renamed until the transaction ends.
@@ -100,16 +108,10 @@ class Models(Queries):
         ConflictError: the numbers of segments would change.
         InputError: an unknown class.
         """
-        if not is_name(name):
-            raise NotFoundError("model", name)
-        row = self._connection.execute(
-            select(_TABLE).where(_TABLE.c.name == name).with_for_update()
-        ).one_or_none()
-        if row is None:
-            raise NotFoundError("model", name)
-        MonitoringSettings.of(row.monitoring).check_change(monitoring)
-        RetentionSettings.of(row.retention).check_monitoring(monitoring)
-        _check_monitoring(monitoring, row.classes, row.labels, row.task)
+        model = self.get(name, locked=True)
+        model.monitoring.check_change(monitoring)
+        model.retention.check_monitoring(monitoring)
+        _check_monitoring(monitoring, model.classes, model.labels, model.task)
         statement = update(_TABLE).where(_TABLE.c.name == name)
         self._connection.execute(statement.values(monitoring=monitoring.to_dict()))
         return self.get(name)
@@ -147,7 +149,7 @@ class Models(Queries):
             statement = _with_state(statement, state)
         if after is not None:
             statement = statement.where(_TABLE.c.name > after)
-        return [model_of(row._mapping) for row in self._connection.execute(statement)]
+        return self._read(model_of, statement)
 
 
 def check_predictions(predictions: PredictionPolicy, classes: int, task: Task) -> None:
@@ -160,31 +162,23 @@ def check_predictions(predictions: PredictionPolicy, classes: int, task: Task) -
         raise InputError("predictions", found=found, accepted="keep or may_change")
 
 
-def model_of(row: RowMapping | dict[str, Any]) -> Model:
-    """Return the model of a row."""
-    columns = {name: value for name, value in row.items() if name not in _HIDDEN}
-    labels = columns.pop("labels")
+def model_of(
+    *, labels: list[str] | None, tags: list[str] | None, monitoring: Any, retention: Any, **row: Any
+) -> Model:
+    """Return the record of the columns of `models`."""
     return Model(
-        **{
-            **columns,
-            "labels": None if labels is None else tuple(labels),
-            "monitoring": MonitoringSettings.of(columns["monitoring"]),
-            "tags": tuple(columns["tags"] or ()),
-            "retention": RetentionSettings.of(columns["retention"]),
-        }
+        **{name: value for name, value in row.items() if name not in _HIDDEN},
+        labels=None if labels is None else tuple(labels),
+        monitoring=MonitoringSettings.of(monitoring),
+        tags=tuple(tags or ()),
+        retention=RetentionSettings.of(retention),
     )
 
 
 def _with_state(statement: Select[Any], state: str) -> Select[Any]:
     """Return the query of models for those whose champion has a monitoring state."""
-    aliases, monitors = tables.aliases, tables.monitors
-    champion = (aliases.c.model_id == _TABLE.c.id) & (aliases.c.alias == "champion")
-    of_champion = (monitors.c.model_id == aliases.c.model_id) & (
-        monitors.c.version == aliases.c.version
-    )
-    current = func.coalesce(monitors.c.status["state"].as_string(), "unverified")
-    joined = _TABLE.outerjoin(aliases, champion).outerjoin(monitors, of_champion)
-    return statement.select_from(joined).where(current == state)
+    current = func.coalesce(_MONITOR.c.status["state"].as_string(), "unverified")
+    return statement.select_from(WITH_CHAMPIONS).where(current == state)
 
 
 def _check_monitoring(

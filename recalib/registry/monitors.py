@@ -13,10 +13,11 @@ from recalib.core.monitoring_settings import MonitoringSettings
 from recalib.errors import ConflictError
 from recalib.registry import tables
 from recalib.registry.audit import Audit
-from recalib.registry.base import Queries
+from recalib.registry.base import Queries, columns_without
 from recalib.registry.clock import now
 from recalib.registry.events import Events
 from recalib.registry.labels import Labels
+from recalib.registry.models import WITH_CHAMPIONS
 from recalib.registry.records import Assessment, CohortRow, Model, MonitoringEvent, MonitorRow
 from recalib.registry.traffic import Traffic
 
@@ -24,8 +25,8 @@ _MONITOR = tables.monitors
 _COHORT = tables.cohorts
 _ASSESSMENT = tables.assessments
 _EVENT = tables.monitoring_events
-_COLUMNS = [column for column in _MONITOR.c if column.name not in ("model_id", "state")]
-_COHORT_COLUMNS = [column for column in _COHORT.c if column.name not in ("model_id", "version")]
+_COLUMNS = columns_without(_MONITOR, "model_id", "state")
+_COHORT_COLUMNS = columns_without(_COHORT, "model_id", "version")
 #: What `count_late` and `adapt` change.
 _WRITTEN_APART = ("late", "adaptation")
 #: Events that are states (`recalib.drift.STATES`), not actions: no entry in the audit trail.
@@ -45,57 +46,37 @@ class Monitors(Queries):
         with_state: whether to read `state`, which may have megabytes; it is empty otherwise.
         """
         columns = [*_COLUMNS, _MONITOR.c.state] if with_state else _COLUMNS
-        row = self._connection.execute(
-            select(*columns).where(_MONITOR.c.model_id == model.id, _MONITOR.c.version == version)
-        ).one_or_none()
-        return None if row is None else _monitor_row(row._mapping)
+        where = _MONITOR.c.model_id == model.id, _MONITOR.c.version == version
+        return self._find(_monitor_row, select(*columns).where(*where))
 
     def all(self, model: Model) -> list[MonitorRow]:
         """Return all monitors of a model, by version, without their states."""
         where = _MONITOR.c.model_id == model.id
-        rows = self._connection.execute(select(*_COLUMNS).where(where).order_by(_MONITOR.c.version))
-        return [_monitor_row(row._mapping) for row in rows]
+        statement = select(*_COLUMNS).where(where).order_by(_MONITOR.c.version)
+        return self._read(_monitor_row, statement)
 
     def champions(self) -> list[tuple[str, MonitoringSettings, MonitorRow]]:
         """Return the monitored champions: model, settings, and monitor without its state."""
-        models, aliases = tables.models, tables.aliases
+        models = tables.models
         statement = (
             select(models.c.name.label("model"), models.c.monitoring, *_COLUMNS)
-            .join(aliases, (aliases.c.model_id == models.c.id) & (aliases.c.alias == "champion"))
-            .join(
-                _MONITOR,
-                (_MONITOR.c.model_id == aliases.c.model_id)
-                & (_MONITOR.c.version == aliases.c.version),
-            )
-            .select_from(models)
+            .select_from(WITH_CHAMPIONS)
+            .where(_MONITOR.c.version.is_not(None))
             .order_by(models.c.name)
         )
-        champions = []
-        for row in self._connection.execute(statement):
-            values = dict(row._mapping)
-            name, declared = values.pop("model"), values.pop("monitoring")
-            champions.append((name, MonitoringSettings.of(declared), _monitor_row(values)))
-        return champions
+        return self._read(_champion, statement)
 
     def champions_without_monitor(self) -> list[tuple[str, int, float]]:
         """Return champions without a monitor: model, version, and the time of promotion."""
         models, aliases, changes = tables.models, tables.aliases, tables.alias_changes
         statement = (
             select(models.c.name, aliases.c.version, changes.c.changed_at)
-            .join(aliases, (aliases.c.model_id == models.c.id) & (aliases.c.alias == "champion"))
+            .select_from(WITH_CHAMPIONS)
             .join(changes, changes.c.revision == aliases.c.revision)
-            .outerjoin(
-                _MONITOR,
-                (_MONITOR.c.model_id == aliases.c.model_id)
-                & (_MONITOR.c.version == aliases.c.version),
-            )
-            .select_from(models)
             .where(_MONITOR.c.version.is_(None))
             .order_by(models.c.name)
         )
-        return [
-            (name, version, since) for name, version, since in self._connection.execute(statement)
-        ]
+        return [row._tuple() for row in self._connection.execute(statement)]
 
     def next_number(self, model: Model) -> int:
         """Return the number of the next test of the model, from 1."""
@@ -129,25 +110,16 @@ class Monitors(Queries):
                 conflict=_conflict(model, version),
             )
         else:
-            result = self._connection.execute(
-                update(_MONITOR)
-                .where(
-                    _MONITOR.c.model_id == model.id,
-                    _MONITOR.c.version == version,
-                    _MONITOR.c.turn == row.turn - 1,
-                )
-                .values(**{name: v for name, v in values.items() if name not in _WRITTEN_APART})
-            )
-            if result.rowcount != 1:
+            written = {name: v for name, v in values.items() if name not in _WRITTEN_APART}
+            before = _MONITOR.c.version == version, _MONITOR.c.turn == row.turn - 1
+            of_turn = update(_MONITOR).where(_MONITOR.c.model_id == model.id, *before)
+            if self._execute(of_turn.values(written)) != 1:
                 raise ConflictError(_conflict(model, version))
+        of_version = insert(_COHORT).values(model_id=model.id, version=version)
         for cohort in cohorts:
-            self._connection.execute(
-                insert(_COHORT).values(model_id=model.id, version=version, **asdict(cohort))
-            )
+            self._execute(of_version.values(**asdict(cohort)))
         for assessment in assessments:
-            self._connection.execute(
-                insert(_ASSESSMENT).values(model_id=model.id, **asdict(assessment))
-            )
+            self._execute(insert(_ASSESSMENT).values(model_id=model.id, **asdict(assessment)))
 
     def _check_number(self, model: Model, row: MonitorRow) -> None:
         """Raise `ConflictError` if a new number is another version's: α would be spent twice.
@@ -212,17 +184,14 @@ class Monitors(Queries):
 
     def cohorts(self, model: Model, version: int, since: float, limit: int) -> list[CohortRow]:
         """Return up to `limit` cohorts that began at `since` or later, the newest first."""
-        rows = self._connection.execute(
+        of_version = _COHORT.c.model_id == model.id, _COHORT.c.version == version
+        statement = (
             select(*_COHORT_COLUMNS)
-            .where(
-                _COHORT.c.model_id == model.id,
-                _COHORT.c.version == version,
-                _COHORT.c.started_at >= since,
-            )
+            .where(*of_version, _COHORT.c.started_at >= since)
             .order_by(_COHORT.c.started_at.desc(), _COHORT.c.segment)
             .limit(limit)
         )
-        return [CohortRow(**row._mapping) for row in rows]
+        return self._read(CohortRow, statement)
 
     def assessments(
         self,
@@ -238,7 +207,7 @@ class Monitors(Queries):
         version: of this version alone; None: of all.
         before: start and version of the last assessment of the previous page.
         """
-        columns = [column for column in _ASSESSMENT.c if column.name != "model_id"]
+        columns = columns_without(_ASSESSMENT, "model_id")
         position = tuple_(_ASSESSMENT.c.started_at, _ASSESSMENT.c.version)
         statement = select(*columns).where(_ASSESSMENT.c.model_id == model.id)
         if version is not None:
@@ -246,8 +215,7 @@ class Monitors(Queries):
         if before is not None:
             statement = statement.where(position < before)
         order = (_ASSESSMENT.c.started_at.desc(), _ASSESSMENT.c.version.desc())
-        rows = self._connection.execute(statement.order_by(*order).limit(limit))
-        return [Assessment(**row._mapping) for row in rows]
+        return self._read(Assessment, statement.order_by(*order).limit(limit))
 
     def cohorts_at(
         self, model: Model, assessments: Sequence[Assessment]
@@ -306,31 +274,31 @@ class Monitors(Queries):
 
     def events(self, model: Model, limit: int) -> list[MonitoringEvent]:
         """Return up to `limit` events, newest first."""
-        columns = [column for column in _EVENT.c if column.name != "model_id"]
-        rows = self._connection.execute(
-            select(*columns)
+        statement = (
+            select(*columns_without(_EVENT, "model_id"))
             .where(_EVENT.c.model_id == model.id)
             # Events from a log of the past are written after later ones.
             .order_by(_EVENT.c.at.desc(), _EVENT.c.id.desc())
             .limit(limit)
         )
-        return [MonitoringEvent(**row._mapping) for row in rows]
+        return self._read(MonitoringEvent, statement)
 
     def delete_cohorts(self, model: Model, before: float) -> int:
         """Delete cohorts that ended before `before`, and assessments; return their number."""
-        self._connection.execute(
-            delete(_ASSESSMENT).where(
-                _ASSESSMENT.c.model_id == model.id, _ASSESSMENT.c.ended_at < before
-            )
-        )
-        result = self._connection.execute(
-            delete(_COHORT).where(_COHORT.c.model_id == model.id, _COHORT.c.ended_at < before)
-        )
-        return int(result.rowcount)
+        for table in (_ASSESSMENT, _COHORT):
+            old = table.c.model_id == model.id, table.c.ended_at < before
+            count = self._execute(delete(table).where(*old))
+        return count
 
 
-def _monitor_row(values: Any) -> MonitorRow:
-    return MonitorRow(**{"state": {}, **values})
+def _monitor_row(*, state: dict[str, Any] | None = None, **row: Any) -> MonitorRow:
+    return MonitorRow(**row, state=state or {})
+
+
+def _champion(
+    *, model: str, monitoring: Any, **row: Any
+) -> tuple[str, MonitoringSettings, MonitorRow]:
+    return model, MonitoringSettings.of(monitoring), _monitor_row(**row)
 
 
 def _iso(seconds: float) -> str:

@@ -10,6 +10,7 @@ from sqlalchemy import ColumnElement, Select, case, func, select
 from recalib.registry import tables
 from recalib.registry.base import Queries
 from recalib.registry.clock import now
+from recalib.registry.models import WITH_CHAMPIONS
 
 _MODEL, _ALIAS, _MONITOR = tables.models, tables.aliases, tables.monitors
 _TRAFFIC = tables.traffic
@@ -22,11 +23,6 @@ _STATE = case(
     else_=func.coalesce(_MONITOR.c.status["state"].as_string(), "unverified"),
 )
 _URGENCY = case({name: place for place, name in enumerate(STATES)}, value=_STATE, else_=9)
-_JOINED = _MODEL.outerjoin(
-    _ALIAS, (_ALIAS.c.model_id == _MODEL.c.id) & (_ALIAS.c.alias == "champion")
-).outerjoin(
-    _MONITOR, (_MONITOR.c.model_id == _ALIAS.c.model_id) & (_MONITOR.c.version == _ALIAS.c.version)
-)
 _COLUMNS = (
     _MODEL.c.id, _MODEL.c.name, _MODEL.c.description, _MODEL.c.tags, _MODEL.c.classes,
     _MODEL.c.task, _ALIAS.c.version, _MONITOR.c.status, _STATE.label("state"),
@@ -106,7 +102,7 @@ class Overview(Queries):
 
 
 def _matching(statement: Select[Any], name: str, of: Collection[str] | None) -> Select[Any]:
-    found = statement.select_from(_JOINED).where(_MODEL.c.deleted_at.is_(None))
+    found = statement.select_from(WITH_CHAMPIONS).where(_MODEL.c.deleted_at.is_(None))
     if name:
         found = found.where(_MODEL.c.name.icontains(name, autoescape=True))
     return found if of is None else found.where(_MODEL.c.name.in_(of))

@@ -5,7 +5,6 @@ Times are seconds since 1970-01-01 UTC by the database's clock, as doubles.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -336,11 +335,9 @@ class DueDelivery:
     attempts: int
 
     @classmethod
-    def of(cls, row: Mapping[Any, Any]) -> DueDelivery:
-        """Return the record of a row with the columns of an event and `attempts`."""
-        columns = dict(row)
-        attempts = columns.pop("attempts")
-        return cls(Event(**columns), attempts)
+    def of(cls, *, attempts: int, **event: Any) -> DueDelivery:
+        """Return the record of the columns of an event and `attempts`."""
+        return cls(Event(**event), attempts)
 
 
 @dataclass(frozen=True)

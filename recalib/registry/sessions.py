@@ -94,14 +94,12 @@ class Sessions(Queries):
         keys = tables.api_keys.c
         of_key = select(keys.digest).where(keys.name == name).scalar_subquery()
         theirs = or_(_TABLE.c.key_digest == of_key, _TABLE.c.key_digest == hash_secret(name))
-        ended = self._connection.execute(delete(_TABLE).where(theirs))
-        if ended.rowcount:
+        if self._execute(delete(_TABLE).where(theirs)):
             Audit(self._connection).record(actor, "end_sessions", None, name)
 
     def purge(self) -> int:
         """Delete sessions that have ended; return their number."""
-        result = self._connection.execute(delete(_TABLE).where(_TABLE.c.expires_at <= now()))
-        return int(result.rowcount)
+        return self._execute(delete(_TABLE).where(_TABLE.c.expires_at <= now()))
 
 
 def _lasting() -> Any:

@@ -46,8 +46,7 @@ class SigningKeys(Queries):
         newest = self.newest()
         if newest is None:
             return 0
-        result = self._connection.execute(delete(_TABLE).where(_TABLE.c.number < newest.number))
-        return int(result.rowcount)
+        return self._execute(delete(_TABLE).where(_TABLE.c.number < newest.number))
 
     def all(self) -> dict[int, SigningKey]:
         """Return all keys by number."""
@@ -65,8 +64,7 @@ class SigningKeys(Queries):
             .limit(1)
             .scalar_subquery()
         )
-        result = self._connection.execute(delete(_TABLE).where(_TABLE.c.number < successor))
-        return int(result.rowcount)
+        return self._execute(delete(_TABLE).where(_TABLE.c.number < successor))
 
     def _create(self, number: int) -> SigningKey:
         # If another process has created this number meanwhile, its key is used.

@@ -20,7 +20,6 @@ from uuid import uuid4
 
 from sqlalchemy import (
     ColumnElement,
-    RowMapping,
     and_,
     delete,
     exists,
@@ -36,7 +35,7 @@ from recalib.core.resource_names import is_name
 from recalib.errors import ConflictError, FencedError, NotFoundError
 from recalib.registry import tables
 from recalib.registry.audit import Audit
-from recalib.registry.base import Queries
+from recalib.registry.base import Queries, columns_without
 from recalib.registry.clock import now
 from recalib.registry.events import Events
 from recalib.registry.records import Delivery, DueDelivery, Webhook, WebhookLease
@@ -53,7 +52,7 @@ _MAX_ERROR_LENGTH = 300
 #: Previous secrets of a webhook, each of which lengthens the header of the signatures.
 _MAX_PREVIOUS_SECRETS = 4
 _HIDDEN = ("secret", "position", "retry_at", "lease_expires", "fence", "failures")
-_COLUMNS = [column for column in _TABLE.c if column.name not in _HIDDEN]
+_COLUMNS = columns_without(_TABLE, *_HIDDEN)
 
 
 class Webhooks(Queries):
@@ -93,13 +92,12 @@ class Webhooks(Queries):
 
     def get(self, webhook_id: str) -> Webhook:
         """Return the webhook, or raise `NotFoundError`."""
-        row = None
+        webhook = None
         if is_name(webhook_id):
-            statement = select(*_COLUMNS).where(_TABLE.c.id == webhook_id)
-            row = self._connection.execute(statement).one_or_none()
-        if row is None:
+            webhook = self._find(_webhook, select(*_COLUMNS).where(_TABLE.c.id == webhook_id))
+        if webhook is None:
             raise NotFoundError("webhook", webhook_id)
-        return _webhook(row._mapping)
+        return webhook
 
     def page(self, model: str | None, after: str | None, limit: int) -> list[Webhook]:
         """Return up to `limit` webhooks by id, after the id `after`."""
@@ -108,7 +106,7 @@ class Webhooks(Queries):
             statement = statement.where(_TABLE.c.model == model)
         if after is not None:
             statement = statement.where(_TABLE.c.id > after)
-        return [_webhook(row._mapping) for row in self._connection.execute(statement)]
+        return self._read(_webhook, statement)
 
     def change(self, webhook_id: str, url: str | None, enabled: bool | None) -> Webhook:
         """Change the URL, or enable or disable it; None keeps a value.
@@ -127,9 +125,7 @@ class Webhooks(Queries):
                 .values(attempts=0, next_attempt_at=now())
             )
         if values:
-            self._connection.execute(
-                update(_TABLE).where(_TABLE.c.id == webhook_id).values(**values)
-            )
+            self._execute(update(_TABLE).where(_TABLE.c.id == webhook_id).values(**values))
         return self.get(webhook_id)
 
     def rotate_secret(self, webhook_id: str, overlap_seconds: float) -> tuple[Webhook, bytes]:
@@ -178,9 +174,8 @@ class Webhooks(Queries):
         self, webhook_id: str, state: DeliveryState | None, before: int | None, limit: int
     ) -> list[Delivery]:
         """Return up to `limit` deliveries with events before `before`, newest first."""
-        columns = [column for column in _DELIVERY.c if column.name != "webhook_id"]
         statement = (
-            select(*columns, tables.events.c.type)
+            select(*columns_without(_DELIVERY, "webhook_id"), tables.events.c.type)
             .outerjoin(tables.events, tables.events.c.id == _DELIVERY.c.event_id)
             .where(_DELIVERY.c.webhook_id == webhook_id)
             .order_by(_DELIVERY.c.event_id.desc())
@@ -190,29 +185,22 @@ class Webhooks(Queries):
             statement = statement.where(_DELIVERY.c.state == state)
         if before is not None:
             statement = statement.where(_DELIVERY.c.event_id < before)
-        return [Delivery(**row._mapping) for row in self._connection.execute(statement)]
+        return self._read(Delivery, statement)
 
     def redeliver(self, webhook_id: str, event_id: int) -> None:
         """Send an event again; raise `NotFoundError` if there is no delivery of it."""
         self._lock(webhook_id)
         place = and_(_DELIVERY.c.webhook_id == webhook_id, _DELIVERY.c.event_id == event_id)
-        result = self._connection.execute(
-            update(_DELIVERY)
-            .where(place)
-            .values(state="pending", attempts=0, next_attempt_at=now())
-        )
-        if not result.rowcount:
+        values = {"state": "pending", "attempts": 0, "next_attempt_at": now()}
+        if not self._execute(update(_DELIVERY).where(place).values(values)):
             raise NotFoundError("delivery", str(event_id))
-        self._connection.execute(
-            update(_TABLE).where(_TABLE.c.id == webhook_id).values(retry_at=None)
-        )
+        self._execute(update(_TABLE).where(_TABLE.c.id == webhook_id).values(retry_at=None))
 
     def purge(self) -> int:
         """Delete the deliveries of events that were deleted; return their number."""
         last = Events(self._connection).last()
         oldest = self._connection.scalar(select(func.min(tables.events.c.id))) or last + 1
-        result = self._connection.execute(delete(_DELIVERY).where(_DELIVERY.c.event_id < oldest))
-        return int(result.rowcount)
+        return self._execute(delete(_DELIVERY).where(_DELIVERY.c.event_id < oldest))
 
     def are_due(self) -> bool:
         """Return whether `claim` would find a webhook."""
@@ -303,14 +291,14 @@ class Webhooks(Queries):
 
     def _due(self, webhook: Webhook) -> list[DueDelivery]:
         events = tables.events
-        rows = self._connection.execute(
+        statement = (
             select(events, _DELIVERY.c.attempts)
             .join(events, events.c.id == _DELIVERY.c.event_id)
             .where(_DELIVERY.c.webhook_id == webhook.id, _DUE)
             .order_by(_DELIVERY.c.attempts, events.c.id)
             .limit(_MAX_DUE)
         )
-        return [DueDelivery.of(row._mapping) for row in rows]
+        return self._read(DueDelivery.of, statement)
 
     def _add_deliveries(self, webhook: Webhook, position: int) -> None:
         queries = Events(self._connection)
@@ -331,9 +319,7 @@ class Webhooks(Queries):
             self._connection.execute(
                 statement, [{**values, "event_id": event.id} for event in current]
             )
-        self._connection.execute(
-            update(_TABLE).where(_TABLE.c.id == webhook.id).values(position=position)
-        )
+        self._execute(update(_TABLE).where(_TABLE.c.id == webhook.id).values(position=position))
 
     def _record(
         self, lease: WebhookLease, event_id: int, state: str, status: int | None, error: str
@@ -377,11 +363,9 @@ class Webhooks(Queries):
         return int(failures)
 
 
-def _webhook(row: RowMapping) -> Webhook:
-    columns = dict(row)
-    previous = columns.pop("previous_secrets") or ()
-    until = max((until for _, until in previous), default=None)
-    return Webhook(**columns, previous_secrets_until=until)
+def _webhook(*, previous_secrets: list[Any] | None, **row: Any) -> Webhook:
+    until = max((until for _, until in previous_secrets or ()), default=None)
+    return Webhook(**row, previous_secrets_until=until)
 
 
 def _valid(previous: list[Any] | None, at: float) -> list[Any]:
