@@ -18,6 +18,7 @@ from recalib.cli.arguments import (
 )
 from recalib.cli.monitoring import expected_text
 from recalib.cli.replay_into import check_options, describe_times, replay_into
+from recalib.core.field_comments import field_comments
 from recalib.core.monitoring_settings import EvidenceSettings
 from recalib.core.time_text import time_text
 from recalib.errors import InputError
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from recalib.drift.target import Target, TargetNames
     from recalib.replay import ClassShares, Replay, SegmentGap, SegmentSearch
 
+_DESCRIPTIONS = field_comments(EvidenceSettings)
 #: Classes that are listed when the class shares have changed: those that changed most.
 _MAX_CLASSES = 3
 #: Segments that are listed, and characters of a value.
@@ -38,7 +40,7 @@ _MAX_SEGMENTS, _MAX_VALUE = 5, 40
 
 def _option(name: str) -> Any:
     """Return the option of a setting, with its description as the help."""
-    return typer.Option(help=EvidenceSettings.__dataclass_fields__[name].metadata["description"])
+    return typer.Option(help=_DESCRIPTIONS[name])
 
 
 def replay(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import Field
-
 from recalib.contract.base import Items, Page, Resource, Time
 
 
@@ -22,8 +20,10 @@ class Calibrator(Resource):
     job: str
     #: When it was created.
     created_at: Time
-    card: dict[str, Any] = Field(description="Description of the calibrator and its fit.")
-    description: str = Field("", description="Description by a person.")
+    #: Description of the calibrator and its fit.
+    card: dict[str, Any]
+    #: Description by a person.
+    description: str = ""
     #: Tags by a person.
     tags: tuple[str, ...] = ()
 
@@ -43,11 +43,9 @@ class Alias(Resource):
     version: int
     #: When it was set.
     updated_at: Time
-    warnings: tuple[str, ...] = Field(
-        (),
-        description="After a promotion: why the version cannot stay fresh under the model's "
-        "monitoring settings, and what to do.",
-    )
+    #: After a promotion: why the version cannot stay fresh under the model's monitoring settings,
+    #: and what to do.
+    warnings: tuple[str, ...] = ()
 
 
 class AliasList(Items[Alias]):
@@ -63,7 +61,8 @@ class AliasChange(Resource):
     actor: str
     #: The version before; null for a new alias.
     from_version: int | None
-    to_version: int | None = Field(description="Null if the alias was deleted.")
+    #: Null if the alias was deleted.
+    to_version: int | None
     #: Why, in words.
     reason: str
 

@@ -28,7 +28,8 @@ class Estimate(Resource):
     low: float | None = None
     #: Upper end of the 95% interval.
     high: float | None = None
-    floor: float | None = Field(None, description="What a calibrated model shows on average.")
+    #: What a calibrated model shows on average.
+    floor: float | None = None
 
 
 class Dataset(Resource):
@@ -38,18 +39,18 @@ class Dataset(Resource):
     name: str
     #: Name of the model.
     model: str
-    rows: int = Field(description="Number of rows N.")
-    classes: int = Field(description="Number of classes K.")
-    digest: str = Field(
-        description="SHA-256 of the uploaded bytes, in hex; of a data set by reference, of its "
-        "manifest: locations, sizes, versions and contents of the files."
-    )
+    #: Number of rows N.
+    rows: int
+    #: Number of classes K.
+    classes: int
+    #: SHA-256 of the uploaded bytes, in hex; of a data set by reference, of its manifest:
+    #: locations, sizes, versions and contents of the files.
+    digest: str
     #: Size of the files, in bytes.
     size_bytes: int
-    media_type: str = Field(
-        description="Content type of the uploaded file; of a data set by reference, "
-        "`application/vnd.recalib.manifest+json`."
-    )
+    #: Content type of the uploaded file; of a data set by reference,
+    #: `application/vnd.recalib.manifest+json`.
+    media_type: str
     #: What the rows are.
     input: Annotated[str, INPUT]
     metrics: dict[str, Estimate] = Field(description=_METRICS)
@@ -59,12 +60,11 @@ class Dataset(Resource):
     description: str = ""
     #: Tags by a person.
     tags: tuple[str, ...] = ()
-    uri: str | None = Field(None, description="URI of a data set by reference; otherwise null.")
-    warnings: tuple[str, ...] = Field(
-        (),
-        description="After an upload: why the rows may not be logits of this model, compared with "
-        "its earlier data sets and live traffic.",
-    )
+    #: URI of a data set by reference; otherwise null.
+    uri: str | None = None
+    #: After an upload: why the rows may not be logits of this model, compared with its earlier data
+    #: sets and live traffic.
+    warnings: tuple[str, ...] = ()
 
 
 class DatasetPage(Page[Dataset]):

@@ -16,43 +16,39 @@ class Change(Resource):
 
     #: The difference.
     value: float
-    low: float = Field(description="Lower end of the 95% interval of the difference.")
+    #: Lower end of the 95% interval of the difference.
+    low: float
     #: Upper end of it.
     high: float
-    verdict: Annotated[str, one_of(Literal["better", "worse", "unclear", "equal", "none"])] = Field(
-        description="`unclear`: the interval holds 0. `none`: neither high nor low is good."
-    )
+    #: `unclear`: the interval holds 0. `none`: neither high nor low is good.
+    verdict: Annotated[str, one_of(Literal["better", "worse", "unclear", "equal", "none"])]
 
 
 class LabelResult(Resource):
     """The metrics of one label of a multilabel model."""
 
-    label: str = Field(description="Its name, or its number if the model has no names.")
+    #: Its name, or its number if the model has no names.
+    label: str
     #: Metrics of the label.
     metrics: dict[str, Estimate]
-    changes: dict[str, Change] = Field(
-        description="Differences from the baseline, as those of the version."
-    )
+    #: Differences from the baseline, as those of the version.
+    changes: dict[str, Change]
 
 
 class VersionResult(Resource):
     """The metrics of one version on the data set."""
 
-    version: str = Field(description="A number, or `identity`.")
-    fitted_rows: int | None = Field(
-        description="How many of the rows the version was fitted on: on these rows, its metrics "
-        "are not evidence. null if it is not known."
-    )
-    metrics: dict[str, Estimate] = Field(
-        description="Of a multilabel model: four metrics, means over labels."
-    )
-    changes: dict[str, Change] = Field(
-        description="Differences from the baseline, with paired intervals; empty for the baseline."
-    )
-    labels: list[LabelResult] = Field(
-        [],
-        description="Metrics of each label of a multilabel model, in their order. Empty in lists.",
-    )
+    #: A number, or `identity`.
+    version: str
+    #: How many of the rows the version was fitted on: on these rows, its metrics are not evidence.
+    #: null if it is not known.
+    fitted_rows: int | None
+    #: Of a multilabel model: four metrics, means over labels.
+    metrics: dict[str, Estimate]
+    #: Differences from the baseline, with paired intervals; empty for the baseline.
+    changes: dict[str, Change]
+    #: Metrics of each label of a multilabel model, in their order. Empty in lists.
+    labels: list[LabelResult] = Field([])
 
 
 class EvaluationPicture(Resource):
@@ -64,7 +60,8 @@ class EvaluationPicture(Resource):
     caption: str
     #: The versions that it shows.
     versions: list[str]
-    specification: dict[str, Any] = Field(description="Vega-Lite specification.")
+    #: Vega-Lite specification.
+    specification: dict[str, Any]
 
 
 class Evaluation(Resource):
@@ -76,18 +73,22 @@ class Evaluation(Resource):
     model: str
     #: Name of the data set.
     dataset: str
-    versions: list[str] = Field(description="Numbers, or `identity`; the first is the baseline.")
+    #: Numbers, or `identity`; the first is the baseline.
+    versions: list[str]
     #: State of the job.
     state: Annotated[str, one_of(JobState)]
     #: How far the job is; null before it starts.
     progress: Progress | None
     #: Why the job has failed; null otherwise.
     error: str | None
-    rows: int | None = Field(description="N; null until the job has succeeded.")
-    results: list[VersionResult] = Field(description="Empty until the job has succeeded.")
+    #: N; null until the job has succeeded.
+    rows: int | None
+    #: Empty until the job has succeeded.
+    results: list[VersionResult]
     #: Versions that were fitted on these rows, in sentences.
     warnings: list[str]
-    pictures: list[EvaluationPicture] = Field(description="Empty in lists.")
+    #: Empty in lists.
+    pictures: list[EvaluationPicture]
     #: When it was created.
     created_at: Time
     #: When the job has ended; null before.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
-
 from recalib.contract.base import Page, Resource, Time, one_of
 
 DeliveryState = Literal["pending", "delivered", "dead"]
@@ -14,27 +12,27 @@ DeliveryState = Literal["pending", "delivered", "dead"]
 class Event(Resource):
     """A change."""
 
-    id: int = Field(description="Later events have larger ids.")
+    #: Later events have larger ids.
+    id: int
     #: When.
     at: Time
-    type: str = Field(
-        description="`job.queued`, `job.started`, `job.requeued`, `job.succeeded`, `job.failed`, "
-        "`job.cancelled`, `calibrator.published`, `alias.changed`, `monitoring.state_changed`, "
-        "`monitoring.warned`, `candidate.promoted`, ...; later versions add types. `gap`: events "
-        "before `data.first` that were not received are no longer held."
-    )
-    model: str | None = Field(description="The model concerned.")
-    data: dict[str, Any] = Field(description="Details, which depend on the type.")
+    #: `job.queued`, `job.started`, `job.requeued`, `job.succeeded`, `job.failed`, `job.cancelled`,
+    #: `calibrator.published`, `alias.changed`, `monitoring.state_changed`, `monitoring.warned`,
+    #: `candidate.promoted`, ...; later versions add types. `gap`: events before `data.first` that
+    #: were not received are no longer held.
+    type: str
+    #: The model concerned.
+    model: str | None
+    #: Details, which depend on the type.
+    data: dict[str, Any]
 
 
 class EventPage(Page[Event]):
     """A page of events."""
 
-    gap: Event | None = Field(
-        None,
-        description="An event of the type `gap` if events after `after` are no longer held: `data` "
-        "has `after` and `first`, the first id that is.",
-    )
+    #: An event of the type `gap` if events after `after` are no longer held: `data` has `after` and
+    #: `first`, the first id that is.
+    gap: Event | None = None
 
 
 class Webhook(Resource):
@@ -52,19 +50,16 @@ class Webhook(Resource):
     format: Annotated[str, one_of(Literal["recalib", "slack", "alertmanager"])]
     #: Whether events are sent.
     enabled: bool
-    reason: str = Field(description="Why it is disabled; empty if it is enabled.")
+    #: Why it is disabled; empty if it is enabled.
+    reason: str
     #: Who created it.
     created_by: str
     #: When it was created.
     created_at: Time
-    secret: str | None = Field(
-        None,
-        description="Signs messages; only the answers to its creation and rotation have it.",
-    )
-    previous_secrets_until: Time | None = Field(
-        None,
-        description="When the last of the previous secrets ends or has ended; null without any.",
-    )
+    #: Signs messages; only the answers to its creation and rotation have it.
+    secret: str | None = None
+    #: When the last of the previous secrets ends or has ended; null without any.
+    previous_secrets_until: Time | None = None
 
 
 class WebhookPage(Page[Webhook]):
@@ -76,11 +71,11 @@ class Delivery(Resource):
 
     #: Id of the event.
     event_id: int
-    type: str | None = Field(description="Type of the event; null if the event was deleted.")
-    state: Annotated[str, one_of(DeliveryState)] = Field(
-        description="`pending`: it is sent at `next_attempt_at`; `delivered`: the receiver has "
-        "accepted it; `dead`: the last attempt has failed."
-    )
+    #: Type of the event; null if the event was deleted.
+    type: str | None
+    #: `pending`: it is sent at `next_attempt_at`; `delivered`: the receiver has accepted it;
+    #: `dead`: the last attempt has failed.
+    state: Annotated[str, one_of(DeliveryState)]
     #: Number of attempts.
     attempts: int
     #: When it was created.
@@ -89,8 +84,10 @@ class Delivery(Resource):
     attempted_at: Time | None
     #: When the next attempt is made; null if there is none.
     next_attempt_at: Time | None
-    status: int | None = Field(description="HTTP status of the last answer.")
-    error: str = Field(description="Why the last attempt has failed.")
+    #: HTTP status of the last answer.
+    status: int | None
+    #: Why the last attempt has failed.
+    error: str
 
 
 class DeliveryPage(Page[Delivery]):
@@ -104,14 +101,17 @@ class AuditEntry(Resource):
     id: int
     #: When.
     at: Time
-    actor: str = Field(
-        description="An API key's name, `oidc:` and a token's subject, `cli:` and a user, "
-        "`monitor`, or `anonymous` if no key is required."
-    )
-    action: str = Field(description="The operation id, or a similar name.")
-    model: str | None = Field(description="The model concerned.")
-    target: str = Field(description="The object: an alias, a data set, a job, a key.")
-    detail: str = Field(description="Details in words, with the reason if there is one.")
+    #: An API key's name, `oidc:` and a token's subject, `cli:` and a user, `monitor`, or
+    #: `anonymous` if no key is required.
+    actor: str
+    #: The operation id, or a similar name.
+    action: str
+    #: The model concerned.
+    model: str | None
+    #: The object: an alias, a data set, a job, a key.
+    target: str
+    #: Details in words, with the reason if there is one.
+    detail: str
     #: Whether the operation was performed.
     result: Annotated[str, one_of(Literal["done", "refused"])]
 

@@ -34,7 +34,8 @@ class Job(Resource):
     model: str | None
     #: How far it is; null before it starts.
     progress: Progress | None
-    result: dict[str, Any] | None = Field(description="For a fit: `version`, `promoted`, ...")
+    #: For a fit: `version`, `promoted`, ...
+    result: dict[str, Any] | None
     #: Why it has failed; null otherwise.
     error: str | None
     #: Number of attempts that have begun.
@@ -63,29 +64,30 @@ class Batch(Resource):
     id: str
     #: Name of the model.
     model: str
-    version: int | None = Field(
-        description="The version that calibrates; null for a model without a champion."
-    )
-    uncalibrated: bool = Field(
-        False, description="Whether the probabilities are those of the classifier, uncalibrated."
-    )
-    dataset: str | None = Field(description="null for uploaded rows.")
+    #: The version that calibrates; null for a model without a champion.
+    version: int | None
+    #: Whether the probabilities are those of the classifier, uncalibrated.
+    uncalibrated: bool = False
+    #: null for uploaded rows.
+    dataset: str | None
     #: What the rows are.
     input: Annotated[str, INPUT]
     #: Format of the result.
     format: Annotated[str, one_of(Literal["npz", "parquet"])]
-    sets: bool = Field(False, description="Whether the result has prediction sets.")
-    rows: int = Field(description="Number of rows N.")
+    #: Whether the result has prediction sets.
+    sets: bool = False
+    #: Number of rows N.
+    rows: int
     #: State of the job.
     state: Annotated[str, one_of(JobState)]
     #: How far the job is; null before it starts.
     progress: Progress | None
     #: Why the job has failed; null otherwise.
     error: str | None
-    digest: str | None = Field(
-        description="SHA-256 of the result, in hex; null until the job has succeeded."
-    )
-    size_bytes: int | None = Field(description="Size of the result.")
+    #: SHA-256 of the result, in hex; null until the job has succeeded.
+    digest: str | None
+    #: Size of the result.
+    size_bytes: int | None
     #: When it was created.
     created_at: Time
     #: When the job has ended; null before.

@@ -17,13 +17,12 @@ class Model(Resource):
 
     #: Name of the model.
     name: str
-    classes: int = Field(description="K, the number of logits of a row.")
-    labels: tuple[str, ...] | None = Field(
-        description="Names of the classes, where they were given."
-    )
-    task: Annotated[str, one_of(Task)] = Field(
-        "multiclass", description="`multilabel`: each of the K labels has its own probability."
-    )
+    #: K, the number of logits of a row.
+    classes: int
+    #: Names of the classes, where they were given.
+    labels: tuple[str, ...] | None
+    #: `multilabel`: each of the K labels has its own probability.
+    task: Annotated[str, one_of(Task)] = "multiclass"
     #: When it was created.
     created_at: Time
     #: The monitoring settings. A server checks them, and those of retention.
@@ -34,22 +33,16 @@ class Model(Resource):
     tags: tuple[str, ...] = ()
     #: How long resources are kept, in seconds; None is for ever.
     retention: dict[str, float | None] = Field({})
-    predictions: Annotated[str, one_of(PredictionPolicy)] | None = Field(
-        None,
-        description="Which predictions fits and refits may change. Null for a multilabel model, and"
-        " for a model that was created before this setting: its fits keep the predicted class, its "
-        "refits what the map of the champion keeps.",
-    )
-    serve_uncalibrated: bool = Field(
-        False,
-        description="Whether the model answers with its own probabilities, marked `uncalibrated`, "
-        "while it has no champion; otherwise requests get 409.",
-    )
-    warnings: tuple[str, ...] = Field(
-        (),
-        description="After a change of the monitoring settings: why the champion cannot stay fresh "
-        "under them, and what to do.",
-    )
+    #: Which predictions fits and refits may change. Null for a multilabel model, and for a model
+    #: that was created before this setting: its fits keep the predicted class, its refits what the
+    #: map of the champion keeps.
+    predictions: Annotated[str, one_of(PredictionPolicy)] | None = None
+    #: Whether the model answers with its own probabilities, marked `uncalibrated`, while it has no
+    #: champion; otherwise requests get 409.
+    serve_uncalibrated: bool = False
+    #: After a change of the monitoring settings: why the champion cannot stay fresh under them, and
+    #: what to do.
+    warnings: tuple[str, ...] = ()
 
 
 class Deletion(Resource):
@@ -57,4 +50,5 @@ class Deletion(Resource):
 
     #: When it was hidden.
     deleted_at: Time
-    erased_after: Time = Field(description="Time from which its content is erased.")
+    #: Time from which its content is erased.
+    erased_after: Time

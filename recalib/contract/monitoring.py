@@ -58,14 +58,14 @@ class SegmentReport(Resource):
 class WindowReport(Resource):
     """Metrics of one cohort of predictions, all segments together."""
 
-    start: Time = Field(description="Start of the cohort, by prediction time.")
+    #: Start of the cohort, by prediction time.
+    start: Time
     #: End of the cohort.
     end: Time
-    measured: dict[str, Any] = Field(
-        description="`ece` with floor and interval, unbiased `ce` with interval, `accuracy`, "
-        "`confidence`, `labelled` of `traffic`, `coverage`, the share of traffic without useful "
-        "labels (`silent`), mean `delay` in seconds."
-    )
+    #: `ece` with floor and interval, unbiased `ce` with interval, `accuracy`, `confidence`,
+    #: `labelled` of `traffic`, `coverage`, the share of traffic without useful labels (`silent`),
+    #: mean `delay` in seconds.
+    measured: dict[str, Any]
     replayed: bool = Field(description=_REPLAYED)
 
 
@@ -74,15 +74,19 @@ class HistoryEntry(Resource):
 
     #: Number of the version.
     version: int
-    start: Time = Field(description="Start of the cohort, by prediction time.")
+    #: Start of the cohort, by prediction time.
+    start: Time
     #: End of the cohort.
     end: Time
-    assessed_at: Time = Field(description="When the cohort was read.")
+    #: When the cohort was read.
+    assessed_at: Time
     #: The state after it.
     state: Annotated[str, one_of(CalibrationState)]
-    reason: str = Field(description="One sentence.")
+    #: One sentence.
+    reason: str
     evidence: dict[str, Any] = Field(description=_EVIDENCE)
-    measured: dict[str, Any] = Field(description="As in `windows` of the monitoring.")
+    #: As in `windows` of the monitoring.
+    measured: dict[str, Any]
     replayed: bool = Field(description=_REPLAYED)
 
 
@@ -113,16 +117,14 @@ class CandidateReport(Resource):
 
     #: Number of the version.
     version: int
-    verdict: Annotated[str, one_of(Literal["promoted", "dropped", "proven"])] | None = Field(
-        description="Null during the comparison; `proven` is ready to be promoted by hand."
-    )
+    #: Null during the comparison; `proven` is ready to be promoted by hand.
+    verdict: Annotated[str, one_of(Literal["promoted", "dropped", "proven"])] | None
     #: When the comparison began.
     began_at: Time
-    evidence: dict[str, Any] = Field(
-        description="`labels` compared; `mean_difference` of Brier scores, above 0 if the "
-        "candidate is better; `log_evidence` that it is better, `log_evidence_against` that it is "
-        "not better by a relevant amount, and the `threshold` of both."
-    )
+    #: `labels` compared; `mean_difference` of Brier scores, above 0 if the candidate is better;
+    #: `log_evidence` that it is better, `log_evidence_against` that it is not better by a relevant
+    #: amount, and the `threshold` of both.
+    evidence: dict[str, Any]
 
 
 class MonitoringReport(Resource):
@@ -130,51 +132,53 @@ class MonitoringReport(Resource):
 
     #: Name of the model.
     model: str
-    version: int | None = Field(description="Version of the champion; null if there is none.")
-    state: Annotated[str, one_of(CalibrationState)] = Field(
-        description="`fresh`: enough labels confirm it; `unverified`: labels are too few or too "
-        "old; `suspect`: something has changed; `stale`: a test with error probability at most "
-        "`alpha` has rejected it."
-    )
-    since: Time | None = Field(description="Start of the state.")
-    reason: str = Field(description="One sentence.")
+    #: Version of the champion; null if there is none.
+    version: int | None
+    #: `fresh`: enough labels confirm it; `unverified`: labels are too few or too old; `suspect`:
+    #: something has changed; `stale`: a test with error probability at most `alpha` has rejected
+    #: it.
+    state: Annotated[str, one_of(CalibrationState)]
+    #: Start of the state.
+    since: Time | None
+    #: One sentence.
+    reason: str
     evidence: dict[str, Any] = Field(description=_EVIDENCE)
     may_be_selection: bool = Field(description=_MAY_BE_SELECTION)
-    onset: Time | None = Field(description="Estimated start of the drift, by prediction time.")
-    alert: Alert | None = Field(
-        description="Of a suspect or stale champion: how wrong it is since the onset, where, and "
-        "what to do; null otherwise, and without labels."
-    )
+    #: Estimated start of the drift, by prediction time.
+    onset: Time | None
+    #: Of a suspect or stale champion: how wrong it is since the onset, where, and what to do; null
+    #: otherwise, and without labels.
+    alert: Alert | None
     #: The state of each segment.
     segments: list[SegmentReport]
-    windows: list[WindowReport] = Field(description="Matured cohorts, newest first.")
-    late_labels: int = Field(description="Labels that arrived too late to count.")
+    #: Matured cohorts, newest first.
+    windows: list[WindowReport]
+    #: Labels that arrived too late to count.
+    late_labels: int
     #: When the last cohort was read; null before the first.
     assessed_at: Time | None
-    events: list[MonitoringEvent] = Field(description="Newest first.")
+    #: Newest first.
+    events: list[MonitoringEvent]
     #: The candidate; null without one.
     candidate: CandidateReport | None
-    classes: dict[str, Any] | None = Field(
-        description="Evidence of the watched classes: `log_evidence` of their mean and its "
-        "`threshold`; number of `labels`; `worst`: the classes with the most evidence, with mean "
-        "`probability` and `frequency` in the range (`low`, `high`) where they differ most, and "
-        "whether it is `rejected`; `windows`: for each class that was predicted in the latest "
-        "window, its `predictions`, how many are `labelled`, `accuracy` and `confidence` of these, "
-        "and whether the class is `silent`. Null without watched classes."
-    )
-    adaptation: dict[str, Any] | None = Field(
-        description="Label shift in shadow: `number` of the last state and its time (`since`), in "
-        "seconds; class shares `before` and now (`priors`), and by how many nats per row "
-        "they explain answers better (`gain`); by how many nats adapted answers were better "
-        "(`evidence`) on `labels`, and the `weight` that follows. Null without it."
-    )
-    captured_rows: int = Field(description="Predictions whose logits are kept for refitting.")
-    replayed_through: Time | None = Field(
-        description="Predictions before this time come from a log of the past; null without one."
-    )
-    warnings: tuple[str, ...] = Field(
-        description="Why the champion cannot stay fresh under the settings, and what to do."
-    )
+    #: Evidence of the watched classes: `log_evidence` of their mean and its `threshold`; number of
+    #: `labels`; `worst`: the classes with the most evidence, with mean `probability` and
+    #: `frequency` in the range (`low`, `high`) where they differ most, and whether it is
+    #: `rejected`; `windows`: for each class that was predicted in the latest window, its
+    #: `predictions`, how many are `labelled`, `accuracy` and `confidence` of these, and whether the
+    #: class is `silent`. Null without watched classes.
+    classes: dict[str, Any] | None
+    #: Label shift in shadow: `number` of the last state and its time (`since`), in seconds; class
+    #: shares `before` and now (`priors`), and by how many nats per row they explain answers better
+    #: (`gain`); by how many nats adapted answers were better (`evidence`) on `labels`, and the
+    #: `weight` that follows. Null without it.
+    adaptation: dict[str, Any] | None
+    #: Predictions whose logits are kept for refitting.
+    captured_rows: int
+    #: Predictions before this time come from a log of the past; null without one.
+    replayed_through: Time | None
+    #: Why the champion cannot stay fresh under the settings, and what to do.
+    warnings: tuple[str, ...]
 
 
 class Ready(Resource):
@@ -184,6 +188,7 @@ class Ready(Resource):
     ready: bool
     #: Whether the database answers.
     registry: Annotated[str, one_of(Literal["reachable", "unreachable"])]
-    loaded: int = Field(description="Number of aliases and versions that this process has loaded.")
+    #: Number of aliases and versions that this process has loaded.
+    loaded: int
     #: What is wrong or unusual, in words; otherwise empty.
     detail: str

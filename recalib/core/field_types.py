@@ -88,11 +88,6 @@ STORABLE = Documented({"pattern": r"^[^\u0000]*$"})
 UNIQUE = Documented({"uniqueItems": True})
 
 
-def setting(default: Any, description: str) -> Any:
-    """Return a field of a dataclass, with the description of its JSON Schema."""
-    return field(default=default, metadata={"description": description})
-
-
 def check_fields(options: Any, prefix: str = "options.") -> None:
     """Raise `InputError` for a field of a dataclass that is outside the range of its type."""
     for name, accepted, is_optional in _accepted_values(options.__class__):

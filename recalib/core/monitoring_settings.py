@@ -13,7 +13,6 @@ from recalib.core.field_types import (
     Fraction,
     Interval,
     check_fields,
-    setting,
 )
 from recalib.core.resource_names import check_name
 from recalib.core.watched_classes import MAX_WATCHED_CLASSES
@@ -36,33 +35,26 @@ _Classes = Documented({"uniqueItems": True, "maxItems": MAX_WATCHED_CLASSES})
 class EvidenceSettings:
     """What decides the state of a monitor: objective, error rate and window."""
 
-    objective: Fraction = setting(0.05, "The largest acceptable calibration error.")
-    tolerance: Tolerance = setting(
-        0.02,
-        "The largest difference of accuracy and confidence, or of the frequency of class 1 and "
-        "P(y = 1), that is not drift.",
-    )
-    alpha: Fraction = setting(
-        0.05,
-        "The probability of ever calling a good calibrator stale, over all versions, segments and "
-        "classes of the model.",
-    )
-    selection_ratio: Annotated[float, Interval(ge=1, le=MAX_SELECTION_RATIO)] = setting(
-        1.0,
-        "The assumed largest ratio of the labelling rates of right and wrong predictions at "
-        "similar confidences, in both directions. Above 1, states follow from the interval of the "
-        "error under every such selection of labels.",
-    )
-    least_labels: _Labels = setting(
-        300, "With fewer labels, a window has no state. `labels_needed` of the evidence are enough."
-    )
-    window_labels: _Labels = setting(4_000, "Labels of a window; at least `least_labels`.")
+    #: The largest acceptable calibration error.
+    objective: Fraction = 0.05
+    #: The largest difference of accuracy and confidence, or of the frequency of class 1 and P(y =
+    #: 1), that is not drift.
+    tolerance: Tolerance = 0.02
+    #: The probability of ever calling a good calibrator stale, over all versions, segments and
+    #: classes of the model.
+    alpha: Fraction = 0.05
+    #: The assumed largest ratio of the labelling rates of right and wrong predictions at similar
+    #: confidences, in both directions. Above 1, states follow from the interval of the error under
+    #: every such selection of labels.
+    selection_ratio: Annotated[float, Interval(ge=1, le=MAX_SELECTION_RATIO)] = 1.0
+    #: With fewer labels, a window has no state. `labels_needed` of the evidence are enough.
+    least_labels: _Labels = 300
+    #: Labels of a window; at least `least_labels`.
+    window_labels: _Labels = 4_000
 
-    label_pause_seconds: Annotated[float, Interval(ge=0, lt=1e10)] = setting(
-        0.0,
-        "The longest time of predictions that is expected to have no labels, such as a night or a "
-        "weekend. Its predictions are assumed to be like the others.",
-    )
+    #: The longest time of predictions that is expected to have no labels, such as a night or a
+    #: weekend. Its predictions are assumed to be like the others.
+    label_pause_seconds: Annotated[float, Interval(ge=0, lt=1e10)] = 0.0
 
     def evidence_settings(self) -> dict[str, Any]:
         """Return the fields of this class by name, for another of its subclasses."""
@@ -76,41 +68,29 @@ class MonitoringSettings(EvidenceSettings):
     # pydantic reads it: requests have no other fields.
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
-    maturity_seconds: _Seconds = setting(
-        86_400.0, "Time to wait for the label of a prediction; later labels do not count."
-    )
-    cohort_seconds: _Seconds = setting(
-        3_600.0, "Length of a cohort of predictions that is assessed at once."
-    )
-    segments: Annotated[tuple[Annotated[str, NAME], ...], _Segments] = setting(
-        (),
-        "Values of `segment` that are monitored separately; all others are monitored together. "
-        "Segments can only be added at the end of the list.",
-    )
-    classes: Annotated[tuple[Annotated[str, STORABLE], ...], _Classes] = setting(
-        (),
-        "Classes whose probabilities are monitored: names, or indices as text; `all` as the only "
-        "entry is every class. Without `capture`, only predictions of a class count.",
-    )
-    capture: Annotated[float, Interval(ge=0, le=1)] = setting(
-        0.0, "Share of the predictions with ids whose logits are kept for refitting."
-    )
-    capture_seconds: _Seconds = setting(14 * 86_400.0, "Time for which these logits are kept.")
-    refit: Literal["on_stale", "manual"] = setting(
-        "on_stale", "Whether a stale calibrator is refitted automatically."
-    )
-    refit_every_seconds: Annotated[float, Interval(ge=60, lt=1e10)] | None = setting(
-        None, "Refit at this interval, in every state."
-    )
-    promote: Literal["automatic", "manual"] = setting(
-        "automatic",
-        "Whether a candidate that is proven better becomes the champion automatically.",
-    )
-    adaptation: Literal["none", "shadow"] = setting(
-        "none",
-        "`shadow`: estimate label shift from predictions with logits, and learn from labels what "
-        "answers adapted to it would gain; answers are not changed. Needs `capture`.",
-    )
+    #: Time to wait for the label of a prediction; later labels do not count.
+    maturity_seconds: _Seconds = 86_400.0
+    #: Length of a cohort of predictions that is assessed at once.
+    cohort_seconds: _Seconds = 3_600.0
+    #: Values of `segment` that are monitored separately; all others are monitored together.
+    #: Segments can only be added at the end of the list.
+    segments: Annotated[tuple[Annotated[str, NAME], ...], _Segments] = ()
+    #: Classes whose probabilities are monitored: names, or indices as text; `all` as the only entry
+    #: is every class. Without `capture`, only predictions of a class count.
+    classes: Annotated[tuple[Annotated[str, STORABLE], ...], _Classes] = ()
+    #: Share of the predictions with ids whose logits are kept for refitting.
+    capture: Annotated[float, Interval(ge=0, le=1)] = 0.0
+    #: Time for which these logits are kept.
+    capture_seconds: _Seconds = 14 * 86_400.0
+    #: Whether a stale calibrator is refitted automatically.
+    refit: Literal["on_stale", "manual"] = "on_stale"
+    #: Refit at this interval, in every state.
+    refit_every_seconds: Annotated[float, Interval(ge=60, lt=1e10)] | None = None
+    #: Whether a candidate that is proven better becomes the champion automatically.
+    promote: Literal["automatic", "manual"] = "automatic"
+    #: `shadow`: estimate label shift from predictions with logits, and learn from labels what
+    #: answers adapted to it would gain; answers are not changed. Needs `capture`.
+    adaptation: Literal["none", "shadow"] = "none"
 
     def __post_init__(self) -> None:
         check_fields(self, prefix="")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, ClassVar, Self
 
-from recalib.core.field_types import Interval, check_fields, setting
+from recalib.core.field_types import Interval, check_fields
 from recalib.core.monitoring_settings import MonitoringSettings
 from recalib.errors import InputError
 
@@ -20,17 +20,13 @@ class RetentionSettings:
     # pydantic reads it: requests have no other fields.
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
-    dataset_seconds: _Seconds | None = setting(
-        None, "Age since its upload of a data set that no unfinished job uses."
-    )
-    version_seconds: _Seconds | None = setting(
-        None, "Age since its publication of a version that no alias has pointed at."
-    )
-    label_seconds: _Seconds | None = setting(
-        None,
-        "Age of a label since its prediction; at least `maturity_seconds` and `cohort_seconds` of "
-        "monitoring. Null: as long as prediction ids are valid.",
-    )
+    #: Age since its upload of a data set that no unfinished job uses.
+    dataset_seconds: _Seconds | None = None
+    #: Age since its publication of a version that no alias has pointed at.
+    version_seconds: _Seconds | None = None
+    #: Age of a label since its prediction; at least `maturity_seconds` and `cohort_seconds` of
+    #: monitoring. Null: as long as prediction ids are valid.
+    label_seconds: _Seconds | None = None
 
     def __post_init__(self) -> None:
         check_fields(self, prefix="retention.")

@@ -76,7 +76,8 @@ class Monitors(Queries):
             .where(_MONITOR.c.version.is_(None))
             .order_by(models.c.name)
         )
-        return [row._tuple() for row in self._connection.execute(statement)]
+        rows = self._connection.execute(statement)
+        return [(name, version, since) for name, version, since in rows]
 
     def next_number(self, model: Model) -> int:
         """Return the number of the next test of the model, from 1."""

@@ -12,6 +12,7 @@ from anyio import to_thread
 from fastapi import Response
 from pydantic import TypeAdapter
 
+from recalib.core.field_comments import field_comments
 from recalib.core.monitoring_settings import EvidenceSettings, MonitoringSettings
 from recalib.errors import InputError, NotFoundError, RecalibError
 from service.console.rendering import page, redirect
@@ -41,6 +42,7 @@ class _Field(NamedTuple):
 def _fields() -> list[_Field]:
     """Return the settings in the order of their declaration."""
     schemas = TypeAdapter(MonitoringSettings).json_schema()["properties"]
+    comments = field_comments(MonitoringSettings)
     deciding = {known.name for known in fields_of(EvidenceSettings)}
     found = []
     for name, schema in schemas.items():
@@ -48,7 +50,7 @@ def _fields() -> list[_Field]:
         found.append(
             _Field(
                 name,
-                schema["description"],
+                comments[name],
                 schema["default"],
                 tuple(schema.get("enum", ())),
                 is_list="array" in kinds,

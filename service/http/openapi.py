@@ -13,6 +13,8 @@ import msgspec
 from pydantic import BaseModel
 
 from recalib.core.field_comments import field_comments
+from recalib.core.monitoring_settings import MonitoringSettings
+from recalib.core.retention_settings import RetentionSettings
 from service.http.examples import EXAMPLES
 from service.http.problems import MEDIA_TYPE, PLAIN_PREFIX, Problem
 from service.operations import OPERATIONS
@@ -108,7 +110,8 @@ def add_problem_responses(document: dict[str, Any]) -> dict[str, Any]:
 
 def describe_properties(schemas: dict[str, Any]) -> None:
     """Describe properties by the comments above the fields of their classes."""
-    for kind in (*_subclasses(BaseModel), *_subclasses(msgspec.Struct)):
+    settings = (MonitoringSettings, RetentionSettings)
+    for kind in (*settings, *_subclasses(BaseModel), *_subclasses(msgspec.Struct)):
         properties = schemas.get(kind.__name__, {}).get("properties", {})
         if any("description" not in value for value in properties.values()):
             comments = field_comments(kind)
