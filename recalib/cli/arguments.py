@@ -161,6 +161,15 @@ Label = Annotated[
         "or `ground_truth`; of an .npy file of scores, the .npy file of labels.",
     ),
 ]
+ClassNames = Annotated[
+    str | None,
+    typer.Option(
+        "--class-names",
+        metavar="NAME,...",
+        help="Names of the classes, in order, that labels of a table may have; of two classes the "
+        "last is class 1, whose score one column holds. By default the names in --scores.",
+    ),
+]
 Separator = Annotated[
     str | None,
     typer.Option(
@@ -263,22 +272,26 @@ def selection_of(
     label: str | None = None,
     weights: str | None = None,
     separator: str | None = None,
+    class_names: str | None = None,
 ) -> DataSelection:
     """Return the names in a file that the options say.
 
     Raises
     ------
-    InputError: no names in `scores`.
+    InputError: no names in `scores` or `class_names`.
     """
     from recalib.files import DataSelection
 
-    names = split_names(scores)
-    if scores is not None and names is None:
-        accepted = "names, separated by commas"
-        raise InputError("scores", found=repr(scores), accepted=accepted)
+    names, of_classes = split_names(scores), split_names(class_names)
+    for field, text, parsed in (
+        ("scores", scores, names),
+        ("class_names", class_names, of_classes),
+    ):
+        if text is not None and parsed is None:
+            raise InputError(field, found=repr(text), accepted="names, separated by commas")
     column = None if is_weight_file(weights) else weights
     character = "\t" if separator == "tab" else separator
-    return DataSelection(scores=names, label=label, weights=column, separator=character)
+    return DataSelection(names, label, column, of_classes, character)
 
 
 def read_file(
@@ -303,7 +316,8 @@ def read_file(
     from recalib.core.class_names import check_column_order
 
     check_column_order(selection.scores, class_names, "scores")
-    known = None if class_names is None else tuple(class_names)
+    check_column_order(selection.class_names, class_names, "class_names")
+    known = selection.class_names if class_names is None else tuple(class_names)
     try:
         return files.read(path, selection=replace(selection, class_names=known), **options)
     except ColumnsError as error:
@@ -353,7 +367,9 @@ def split_names(text: str | None) -> tuple[str, ...] | None:
 
 
 def class_names_of(selection: DataSelection) -> tuple[str, ...] | None:
-    """Return names of columns as names of classes, None for one name."""
+    """Return the names of classes, by default those of columns; None for one name."""
+    if selection.class_names is not None:
+        return selection.class_names
     names = selection.scores
     return None if names is None or len(names) == 1 else names
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -12,6 +12,7 @@ import typer
 from recalib.cli.arguments import (
     AllMetrics,
     CalibratorInput,
+    ClassNames,
     Cluster,
     JsonOutput,
     Label,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from recalib.calibrator import Calibrator
     from recalib.files import DataSelection
     from recalib.files import LabelledData as RowData
+    from recalib.sets import SetCoverage
 
 Picture = Literal["reliability", "smooth", "classwise", "confidence", "risk"]
 
@@ -69,6 +71,7 @@ def evaluate(
     input: CalibratorInput = None,
     scores: Scores = None,
     label: Label = None,
+    class_names: ClassNames = None,
     separator: Separator = None,
     metrics: MetricNames = None,
     all_metrics: AllMetrics = False,
@@ -77,8 +80,9 @@ def evaluate(
 ) -> None:
     """Measure accuracy, proper scores and calibration errors.
 
-    Several files are measured in bounded memory; metrics that need sorted rows are then computed
-    from a fine histogram.
+    With a calibrator that has prediction sets, also how often they hold the label, without weights
+    and of one file; `sets` in JSON. Several files are measured in bounded memory; metrics that need
+    sorted rows are then computed from a fine histogram.
     """
     from recalib.api import load
     from recalib.metrics import METRICS
@@ -92,7 +96,7 @@ def evaluate(
     request = _Request(
         fitted,
         input,
-        selection_of(scores, label, None if path is None else weights, separator),
+        selection_of(scores, label, None if path is None else weights, separator, class_names),
         weights,
         weight_kind,
         bins,
@@ -184,7 +188,10 @@ def _evaluate_rows(path: Path, request: _Request, diagram: Path | None, picture:
             warn(doubt)
         if diagram is not None:
             _draw(diagram, values, rows.labels, request.bins, picture)
-    _print(estimates, f"{path.name}: {len(rows.logits)} rows", request, diagram)
+        coverage = None
+        if request.fitted is not None and request.fitted.card.sets is not None and weights is None:
+            coverage = request.fitted.evaluate_sets(rows.logits, rows.labels, input=request.input)
+    _print(estimates, f"{path.name}: {len(rows.logits)} rows", request, diagram, coverage)
 
 
 def _evaluate_files(data: list[str], request: _Request, cluster: str | None) -> None:
@@ -214,12 +221,19 @@ def _evaluate_files(data: list[str], request: _Request, cluster: str | None) -> 
 
 
 def _print(
-    estimates: Mapping[str, Any], title: str, request: _Request, diagram: Path | None
+    estimates: Mapping[str, Any],
+    title: str,
+    request: _Request,
+    diagram: Path | None,
+    coverage: SetCoverage | None = None,
 ) -> None:
     if request.json_output:
-        print_json({name: _to_json(item, request.intervals) for name, item in estimates.items()})
+        answer = {name: _to_json(item, request.intervals) for name, item in estimates.items()}
+        print_json(answer if coverage is None else {**answer, "sets": asdict(coverage)})
         return
     say(metrics_table({"value": estimates}, title))
+    if coverage is not None:
+        say(coverage.text)
     if diagram is not None:
         say(f"saved {diagram}")
 

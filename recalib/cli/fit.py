@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from recalib.cli.arguments import (
+    ClassNames,
     Cluster,
     JsonOutput,
     Label,
@@ -71,6 +72,7 @@ def fit(
     ] = None,
     scores: Scores = None,
     label: Label = None,
+    class_names: ClassNames = None,
     separator: Separator = None,
     device: Annotated[
         str | None,
@@ -153,7 +155,8 @@ def fit(
     rebalanced = None if resampled is None else parse_resampled(resampled)
     of_one_file = {"device": device, "task": needs_rows, "resampled": resampled}
     path = only_file(data, cluster, **of_one_file, **of_sets)
-    selection = selection_of(scores, label, weights if path is not None else None, separator)
+    column = weights if path is not None else None
+    selection = selection_of(scores, label, column, separator, class_names)
     check_output_path("output", output, *([] if path is None else [path]))
     options = _parse_options(option or [])
     if predictions is not None:

@@ -49,7 +49,8 @@ class DataSelection:
         names of one column a class, in the order of the classes, which labels may then have too.
     label: of the array or column of labels; of an npy file, the path of the npy file of labels.
     weights: of the array or column of sample weights.
-    class_names: names of the classes, if they are known: a table may have columns of these names.
+    class_names: names of the classes, if they are known: columns and labels of a table may have
+        them.
     separator: of the columns of a csv file; by default the first line tells.
     """
 

@@ -151,7 +151,7 @@ def _select(
             raise InputError("column", found=repr(name), accepted=accepted)
     if isinstance(column, str):
         return Names(column, (), labels)
-    return Names(None, columns, labels, are_classes=len(columns) > 1)
+    return Names(None, columns, labels, class_names=columns if len(columns) > 1 else None)
 
 
 def _table(data: Any, select: Callable[[Sequence[str]], Names]) -> tuple[Any, Names]:

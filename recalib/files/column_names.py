@@ -32,14 +32,14 @@ _NUMBERED = re.compile(r"(.*?)(0|[1-9][0-9]{0,6})", re.DOTALL)
 class Names:
     """Names of the array `values`, or of `columns` of numbers; of the `labels` and `weights`.
 
-    `are_classes` is true if the columns have the names of the classes.
+    `class_names` are names that labels may have, those of the columns or of the caller.
     """
 
     values: str | None
     columns: tuple[str, ...]
     labels: str | None
     weights: str | None = None
-    are_classes: bool = False
+    class_names: tuple[str, ...] | None = None
 
 
 def array_names(
@@ -91,19 +91,20 @@ def column_names(
     """
     labels, weights = _others(names, selection)
     known = {declared, _SINGULAR[declared], "labels", "label", *filter(None, (labels, weights))}
-    columns = selection.scores or class_columns(names, declared, selection.class_names)
+    known_names = selection.class_names
+    columns = selection.scores or class_columns(names, declared, known_names)
     _check_duplicates(names, {*known, *(columns or ())})
     others = [name for name in names if name not in (labels, weights)]
     if columns is not None:
         _check_columns(others, columns)
         if len(columns) == 1:
-            return Names(columns[0], (), labels, weights)
-        return Names(None, tuple(columns), labels, weights, are_classes=True)
+            return Names(columns[0], (), labels, weights, known_names)
+        return Names(None, tuple(columns), labels, weights, known_names or tuple(columns))
     if declared in names:
-        return Names(declared, (), labels, weights)
+        return Names(declared, (), labels, weights, known_names)
     columns = _columns_by_number(names, others, declared)
     _check_duplicates(names, set(columns))
-    return Names(None, columns, labels, weights)
+    return Names(None, columns, labels, weights, known_names)
 
 
 def _columns_by_number(

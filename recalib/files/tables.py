@@ -32,7 +32,7 @@ class Columns:
 
     `classes` is None for lists of variable length until a row has been read. Multilabel data has a
     column of lists `labels`, of K numbers or booleans. Other labels are numbers, truth values, or
-    texts of these; where the columns have the names of the classes, also these names.
+    texts of these; where the names of the classes are known, also these names.
     """
 
     def __init__(
@@ -45,8 +45,6 @@ class Columns:
         if names.values is not None and _is_number(schema.field(names.values).type):
             self.names = replace(names, values=None, columns=(names.values,))
         self._class_numbers: dict[str, int] = {}
-        if names.are_classes and names.labels is not None and task == "multiclass":
-            self._class_numbers = numbers_by_name(names.columns)
         self.classes: int | None
         if self.names.values is None:
             self.classes = len(self.names.columns)
@@ -59,6 +57,11 @@ class Columns:
             kind = schema.field(names.labels).type
             if task == "multilabel":
                 _list_type(kind, "labels", allow_booleans=True)
+            elif names.class_names and (_is_text(kind) or names.class_names == names.columns):
+                self._class_numbers = numbers_by_name(names.class_names)
+                if (count := len(names.class_names)) != max(2, self.classes or count):
+                    found, accepted = f"{count} names", f"{max(2, self.classes or 0)}, one a class"
+                    raise InputError("class_names", found=found, accepted=accepted)
             elif not _is_text(kind) and not pa.types.is_boolean(kind):
                 _numeric_dtype(kind, "labels")
         if names.weights is not None:
@@ -140,6 +143,7 @@ class Columns:
         shown = ", ".join([*names][:8]) + (", ..." if len(names) > 8 else "")
         accepted = f"the name of a class ({shown}) or its number (0 to {len(names) - 1})"
         accepted = accepted if names else "class numbers, which are integers from 0"
+        in_order = "; of names, --class-names (in Python class_names=) with all, in order: {}"
         _check_nulls(column, lambda row: f"labels[{first_row + row}]", accepted)
         if pa.types.is_dictionary(column.type):
             column = column.dictionary_decode()
@@ -151,6 +155,8 @@ class Columns:
             unknown = [k for k, number in enumerate(numbers) if number is None]
             row = int(np.flatnonzero(np.isin(codes, unknown))[0])
             found = f"{texts[codes[row]]!r:.60}"
+            if not names:
+                accepted += in_order.format(",".join(sorted(texts)[:8]))
             raise InputError(f"labels[{first_row + row}]", found=found, accepted=accepted)
         labels: Numbers = np.array(numbers, np.float64)[codes]
         return labels

@@ -309,6 +309,16 @@ class SetCoverage:
     worst_low: float
     worst_high: float
 
+    @property
+    def text(self) -> str:
+        """The numbers as a sentence."""
+        return (
+            f"prediction sets hold the label of {self.coverage:.2%} [{self.low:.2%}, "
+            f"{self.high:.2%}] of rows, with {self.mean_size:.2f} classes on average; the least of "
+            f"class {self.worst_class}: {self.worst_coverage:.2%} [{self.worst_low:.2%}, "
+            f"{self.worst_high:.2%}]"
+        )
+
 
 def evaluate_sets(sets: NDArray[np.bool_], labels: NDArray[np.intp]) -> SetCoverage:
     """Return the coverage of sets (N, K) of labelled rows.

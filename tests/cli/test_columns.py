@@ -218,3 +218,33 @@ def test_error_shows_that_names_are_cut(cli: Cli) -> None:
     WRITERS["csv"](pa.table({**columns, "label": ["c0x", "cow"]}), str(cli.folder / "x.csv"))
     result = cli("fit", "x.csv", "--scores", ",".join(columns), "-o", "n.calib")
     assert "(c0x, c1x, c2x, c3x, c4x, c5x, c6x, c7x, ...) or its number (0 to 9)" in result.err
+
+
+@pytest.mark.parametrize("format", WRITERS)
+def test_labels_of_one_score_have_the_names_of_the_option(cli: Cli, format: str) -> None:
+    """`yes` is class 1, the last; the card and later commands know the names."""
+    scores, labels = LOGITS[:, 0] - LOGITS[:, 1], (LABELS == 0).astype(int)
+    table = {"score": scores, "label": np.array(["no", "yes"])[labels]}
+    WRITERS[format](pa.table(table), str(cli.folder / f"x.{format}"))
+    options = ("--scores", "score", "--map", "vector", "-o", "s.calib")
+    refused = cli("fit", f"x.{format}", *options)
+    assert refused.status == 2
+    assert "--class-names (in Python class_names=) with all, in order: no,yes" in " ".join(
+        refused.err.split()
+    )
+    assert cli("fit", f"x.{format}", "--class-names", "no,yes", *options).status == 0
+    fitted = recalib.load(cli.folder / "s.calib")
+    assert fitted.card.labels == ("no", "yes")
+    expected = recalib.fit(scores, labels, "vector")
+    np.testing.assert_array_equal(fitted.parameters["bias"], expected.parameters["bias"])
+    arguments = ("evaluate", f"x.{format}", "--scores", "score", "--json")
+    named = cli(*arguments, "--class-names", "no,yes").json
+    assert named["roc_auc"] > 0.5
+    after = cli(*arguments, "--calibrator", "s.calib").json
+    assert after["roc_auc"] == pytest.approx(named["roc_auc"])
+    for names, message in (("yes,no", "the order no, yes"), (",", "names, separated by commas")):
+        result = cli(*arguments, "--calibrator", "s.calib", "--class-names", names)
+        assert result.status == 2
+        assert message in " ".join(result.err.split())
+    result = cli(*arguments, "--class-names", "a,b,c")
+    assert "class_names: found 3 names; accepted: 2, one a class" in " ".join(result.err.split())

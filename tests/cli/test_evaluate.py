@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 import numpy as np
 import pytest
 
+import recalib
 from recalib.metrics.evaluate import evaluate
 from tests.cli.running import LABELS, LOGITS, Cli
 from tests.files.examples import write_npy, write_npz
@@ -128,3 +130,16 @@ def test_swapped_columns_are_named(cli: Cli) -> None:
     assert "with columns in another order (class 0 in column 3, " in " ".join(result.err.split())
     result = cli("fit", cli.folder / "swapped.npz", "-o", cli.folder / "a.calib")
     assert "with columns in another order" in " ".join(result.err.split())
+
+
+def test_calibrator_with_sets_shows_their_coverage(cli: Cli) -> None:
+    """In a sentence, and in JSON as `sets`; not with weights, which the intervals do not have."""
+    cli("fit", "val.npz", "--sets", "lac", "--coverage", "0.8", "-o", "s.calib")
+    expected = recalib.load(cli.folder / "s.calib").evaluate_sets(LOGITS, LABELS)
+    arguments = ("evaluate", "val.npz", "--calibrator", "s.calib")
+    assert cli(*arguments, "--json").json["sets"] == asdict(expected)
+    shown = " ".join(cli(*arguments).out.split())
+    assert f"prediction sets hold the label of {expected.coverage:.2%} [" in shown
+    assert f"the least of class {expected.worst_class}: {expected.worst_coverage:.2%} [" in shown
+    np.save(cli.folder / "w.npy", np.ones(len(LABELS)))
+    assert "sets" not in cli(*arguments, "--weights", "w.npy", "--json").json
