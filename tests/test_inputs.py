@@ -5,6 +5,7 @@ The other libraries are imported by the tests, since their imports take a second
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -186,3 +187,23 @@ def test_matrix_of_labels_names_the_task() -> None:
     for call in (recalib.fit, lambda z, y: recalib.evaluate(y, logits=z)):
         with pytest.raises(InputError, match=r"labels: found shape \(4, 3\); .*multilabel"):
             call(logits, np.eye(4, 3, dtype=bool))
+
+
+def test_rows_without_an_axis_are_told_what_to_do() -> None:
+    """One row (K,), one column for labels of many classes, and rows as one axis."""
+    one_row = re.escape("shape (3,); accepted: shape (N, K); one row is x[None], (1, 3)")
+    for call in (FITTED.predict, lambda row: FITTED.evaluate(row, [0])):
+        with pytest.raises(InputError, match=one_row):
+            call(LOGITS[0])
+    advice = re.escape("of more classes a column each: (N, K), one row x[None], N rows x.reshape")
+    for scores, of_rows in (
+        (LOGITS[:, 0], LABELS),
+        (LOGITS.ravel(), LABELS),
+        (LOGITS[0], LABELS[:1]),
+    ):
+        with pytest.raises(InputError, match=advice):
+            recalib.evaluate(of_rows, logits=scores)
+        with pytest.raises(InputError, match=advice):
+            recalib.fit(scores, of_rows)
+    with pytest.raises(InputError, match=r"found 199 labels; accepted: 200, one a row$"):
+        recalib.evaluate(LABELS[:199], logits=LOGITS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from recalib.errors import ColumnsError, InputError
+from recalib.reporting.terminal import warn
 
 if TYPE_CHECKING:  # readers import NumPy, which `--help` does not need
     from recalib.files import DataSelection
@@ -319,13 +321,18 @@ def read_file(
     check_column_order(selection.class_names, class_names, "class_names")
     known = selection.class_names if class_names is None else tuple(class_names)
     try:
-        return files.read(path, selection=replace(selection, class_names=known), **options)
+        rows = files.read(path, selection=replace(selection, class_names=known), **options)
     except ColumnsError as error:
         accepted = (
             f"{error.accepted}, or --scores NAME,... with the array, or with the columns in the "
             "order of the classes"
         )
         raise InputError(error.field, found=error.found, accepted=accepted) from None
+    masked = (rows.logits == -math.inf).any(axis=1).sum()
+    if path.suffix.lower() == ".json" and masked:  # pandas writes NaN as null
+        count = f"{masked} of {len(rows.logits)} rows"
+        warn(f"{path.name}: null masks a class, with P = 0, in {count}")
+    return rows
 
 
 def select_in(data: Sequence[str], selection: DataSelection) -> Sequence[str] | Sequence[Fragment]:

@@ -33,6 +33,11 @@ _SUM_TOLERANCE = 1e-2
 #: Smaller probabilities are clipped to this before the logarithm: the float32 softmax of a
 #: confident network underflows to 0, which means "below 1e-38", not "impossible".
 SMALLEST_PROBABILITY = 1e-38
+#: What to do with labels that scores of one column do not have.
+_ONE_COLUMN = (
+    "; scores (N,) are of class 1 of 2, of more classes a column each: (N, K), one row x[None], N "
+    "rows x.reshape(N, K)"
+)
 #: As many log-odds are hardly ever all between 0 and 1.
 _LEAST_SCORES = 10
 #: The largest sum of counts whose rows are repeated in memory.
@@ -224,7 +229,9 @@ def check_labels(
     if labels.ndim != 1:
         raise InputError(field, found=f"shape {labels.shape}", accepted=f"shape ({rows},)")
     if len(labels) != rows:
-        raise InputError(field, found=f"{len(labels)} labels", accepted=f"{rows}, one a row")
+        is_flat = classes == 2 and len(labels) and rows % len(labels) == 0
+        accepted = f"{rows}, one a row{_ONE_COLUMN if is_flat else ''}"
+        raise InputError(field, found=f"{len(labels)} labels", accepted=accepted)
     if labels.dtype.kind == "f":
         fractional = labels != np.floor(labels)  # true for NaN too
         refuse_first(fractional, labels, field, "whole numbers", first_row)
@@ -235,6 +242,8 @@ def check_labels(
         accepted = f"integers from 0 to {classes - 1}"
         if labels.min() == 1 and labels.max() == classes:
             accepted += "; these labels go from 1 to the number of classes: subtract 1"
+        elif classes == 2 and labels.max() > 1:
+            accepted += _ONE_COLUMN
         refuse_first(outside, labels, field, accepted, first_row)
     checked = labels.astype(np.int64, copy=False)
     masked = np.isneginf(logits[np.arange(rows), checked])
@@ -367,7 +376,8 @@ def check_matrix(
     if input is not None and classes in (None, 2) and _is_column(array):
         array = two_columns(array, input)
     if array.ndim != 2:
-        raise InputError(field, found=f"shape {array.shape}", accepted="shape (N, K)")
+        hint = f"; one row is x[None], (1, {len(array)})" if array.ndim == 1 else ""
+        raise InputError(field, found=f"shape {array.shape}", accepted=f"shape (N, K){hint}")
     if array.shape[0] == 0:
         raise InputError(field, found="no rows", accepted="at least one row")
     if array.shape[1] < 2:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
@@ -248,3 +250,13 @@ def test_labels_of_one_score_have_the_names_of_the_option(cli: Cli, format: str)
         assert message in " ".join(result.err.split())
     result = cli(*arguments, "--class-names", "a,b,c")
     assert "class_names: found 3 names; accepted: 2, one a class" in " ".join(result.err.split())
+
+
+def test_masks_by_null_are_counted(cli: Cli) -> None:
+    """pandas writes NaN as null, so a missing number would be a mask in silence."""
+    rows = [[1.0, None, 0.0], [0.5, 0.0, 2.0], [None, 0.0, 1.0]]
+    cli.write("x.json", json.dumps({"logits": rows, "labels": [0, 1, 2]}).encode())
+    result = cli("evaluate", "x.json", "--json")
+    assert result.status == 0
+    shown = "warning: x.json: null masks a class, with P = 0, in 2 of 3 rows\n"
+    assert result.err == shown
