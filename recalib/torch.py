@@ -19,7 +19,9 @@ from recalib.core.masks import Mask
 from recalib.core.packages import optional_packages
 from recalib.errors import InputError
 from recalib.maps import Map
+from recalib.maps.venn_abers import VennAbers
 from recalib.sets.conformal import set_members
+from recalib.sets.venn_abers import intervals
 
 with optional_packages("recalib.torch"):
     import torch
@@ -129,6 +131,21 @@ class CalibratorModule(torch.nn.Module):
 
         return self._apply_map(members, logits)
 
+    def predict_interval(self, logits: torch.Tensor) -> torch.Tensor:
+        """Return the Venn-Abers interval [p0, p1] of each probability, (..., K, 2).
+
+        Raises
+        ------
+        InputError: another map than `venn_abers`, or as for calls.
+        """
+        the_map = self.map
+        if not isinstance(the_map, VennAbers):
+            accepted = "a calibrator of the map venn_abers"
+            raise InputError("calibrator", found=f"the map {the_map.name}", accepted=accepted)
+        return self._apply_map(
+            lambda ops, z, parameters: intervals(ops, the_map, z, parameters), logits
+        )
+
     def extra_repr(self) -> str:
         return f"{self.map.name}, classes={self.classes}, input={self.input}"
 
@@ -158,7 +175,8 @@ class CalibratorModule(torch.nn.Module):
         if self.mask is not None:
             logits = self.mask.apply(ops, logits)
         parameters = {name: value.to(dtype) for name, value in self.arrays.named_buffers()}
-        return formula(ops, logits, parameters).reshape(values.shape)
+        result = formula(ops, logits, parameters)
+        return result.reshape(*values.shape, *result.shape[2:])
 
 
 class _Arrays(torch.nn.Module):

@@ -41,11 +41,13 @@ from recalib.errors import CorruptError, InputError, RecalibWarning
 from recalib.files import write_atomically
 from recalib.maps import MAPS, Map, Parameters, card_options
 from recalib.maps.labels import LABEL_MAPS
+from recalib.maps.venn_abers import VennAbers
 from recalib.ops import NumpyOps
 from recalib.ops.base import Array, Ops
 from recalib.sets.conformal import check_thresholds, set_members
 from recalib.sets.predictor import SetPredictor
 from recalib.sets.rejection import resolve_rejection
+from recalib.sets.venn_abers import intervals
 
 if TYPE_CHECKING:
     from recalib.metrics.evaluation import Evaluation
@@ -362,13 +364,13 @@ class Calibrator(SetPredictor):
             masked = self.apply_mask(_REFERENCE, wide)
             result[rows] = self.map.probabilities(_REFERENCE, masked, self.parameters)
 
-    def to_onnx(self, *, sets: bool = True) -> bytes:
+    def to_onnx(self, *, probabilities_only: bool = False) -> bytes:
         """Return the map as an ONNX graph: `logits` float32 [N, K] to `probabilities`.
 
         Parameters
         ----------
-        sets: whether a calibrator with thresholds of prediction sets has an output `sets`, bool
-            [N, K], too.
+        probabilities_only: whether to leave out the further outputs: `sets`, bool [N, K], of a
+            calibrator with thresholds; and `intervals`, float32 [N, K, 2], of the map `venn_abers`.
 
         Raises
         ------
@@ -381,12 +383,14 @@ class Calibrator(SetPredictor):
         constants = self.map.constants(ops, self.parameters)
         logits = self.apply_mask(ops, ops.input("logits"))
         output = self.map.probabilities(ops, logits, constants)
-        classes, members = self.card.classes, None
-        if sets and self.card.sets is not None:
+        classes, others = self.card.classes, {}
+        if self.card.sets is not None and not probabilities_only:
             masked = ops.is_masked(logits)
-            members = set_members(ops, output, masked, classes, self.card.sets)
+            others["sets"] = set_members(ops, output, masked, classes, self.card.sets)
+        if isinstance(self.map, VennAbers) and not probabilities_only:
+            others["intervals"] = intervals(ops, self.map, logits, constants)
         metadata = [("recalib.core.card", self.card.to_json())]
-        model = ops.model(output, classes=classes, sets=members, metadata=metadata)
+        model = ops.model(output, classes=classes, **others, metadata=metadata)
         serialised: bytes = model.SerializeToString()
         return serialised
 
@@ -439,7 +443,7 @@ class Calibrator(SetPredictor):
             _share_memory()
             options.add_session_config_entry("session.use_env_allocators", "1")
         providers = ["CPUExecutionProvider"]
-        graph = self.to_onnx(sets=False)  # a session computes all outputs
+        graph = self.to_onnx(probabilities_only=True)  # a session computes all outputs
         return onnxruntime.InferenceSession(graph, options, providers=providers)
 
     def configure_session(self, threads: int) -> None:

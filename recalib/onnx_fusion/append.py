@@ -31,9 +31,10 @@ class AppendedModel:
     """The model with the appended calibrator."""
 
     model: ModelProto
-    #: Names of the new outputs; None without prediction sets.
+    #: Names of the new outputs; None without prediction sets, and without intervals.
     probabilities: str
     sets: str | None
+    intervals: str | None
     #: Name of the first value of the appended nodes: the model's output as float32 or float64.
     entrance: str
     #: Whether the model's output is float16.
@@ -86,12 +87,14 @@ def append(
     for result in part.graph.output:
         kind = result.type.tensor_type.elem_type
         name = names[result.name]
-        graph.output.append(_result(name, kind, output, calibrator.card.classes))
+        axes = [axis.dim_value for axis in result.type.tensor_type.shape.dim[1:]]
+        graph.output.append(_result(name, kind, output, axes))
     half = output.type.tensor_type.elem_type == TensorProto.FLOAT16
     if not keep:
         graph.output.remove(output)
     fused.metadata_props.extend(part.metadata_props)
-    return AppendedModel(fused, names["probabilities"], names.get("sets"), entrance, half)
+    others = names.get("sets"), names.get("intervals")
+    return AppendedModel(fused, names["probabilities"], *others, entrance, half)
 
 
 def _of_accepted_opset(model: ModelProto, external: bool) -> ModelProto:
@@ -191,11 +194,11 @@ def _cast(name: str, to: str, dtype: int) -> NodeProto:
     return helper.make_node("Cast", [name], [to], to=dtype)
 
 
-def _result(name: str, kind: int, output: ValueInfoProto, classes: int) -> ValueInfoProto:
+def _result(name: str, kind: int, output: ValueInfoProto, axes: list[int]) -> ValueInfoProto:
     """Return the type of a new output: the number of rows of `output`, with the same symbol."""
     dims = output.type.tensor_type.shape.dim
     rows = (dims[0].dim_param or dims[0].dim_value or None) if dims else None
-    return helper.make_tensor_value_info(name, kind, [rows, classes])
+    return helper.make_tensor_value_info(name, kind, [rows, *axes])
 
 
 def _rename(graph: GraphProto, prefix: str, names: Mapping[str, str]) -> None:

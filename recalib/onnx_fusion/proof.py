@@ -143,6 +143,9 @@ def prove(
         if fused.sets is not None:
             _check_sets(runtime.run(fused.sets, feed)[usable], calibrator.sets_of(actual, logits))
         error = np.abs(actual - expected)
+        if fused.intervals is not None:
+            ends = runtime.run(fused.intervals, feed)[usable] - calibrator.intervals_of(logits)
+            error = np.maximum(error, np.abs(ends).max(axis=2))
         rows += len(expected)
         difference = max(difference, float(error.max()))
         share = max(share, float((error / allowed).max()))

@@ -16,6 +16,7 @@ from onnx.external_data_helper import uses_external_data
 from recalib.calibrator import Calibrator
 from recalib.errors import InputError
 from recalib.files import Input, write_atomically
+from recalib.maps.venn_abers import VennAbers
 from recalib.onnx_fusion.append import append
 from recalib.onnx_fusion.fuse import choose_source, load_onnx
 from recalib.ops.onnx_ops import OPSET
@@ -65,7 +66,8 @@ def write_repository(
     Without `model` it is the calibrator, from `logits` to `probabilities`. With `model` these are
     the classifier NAME_classifier, the calibrator NAME_calibrator, and the ensemble NAME of both,
     which has the inputs of the classifier and the output `probabilities`. A calibrator with
-    thresholds of prediction sets has the output `sets` too.
+    thresholds of prediction sets has the output `sets` too, one of the map `venn_abers` has
+    `intervals`.
 
     Parameters
     ----------
@@ -94,6 +96,8 @@ def write_repository(
     results = [_Tensor("probabilities", "TYPE_FP32", (-1, classes))]
     if calibrator.card.sets is not None:
         results.append(_Tensor("sets", "TYPE_BOOL", (-1, classes)))
+    if isinstance(calibrator.map, VennAbers):
+        results.append(_Tensor("intervals", "TYPE_FP32", (-1, classes, 2)))
     if model is None:
         logits = _Tensor("logits", "TYPE_FP32", (-1, classes))
         config = _onnx_config(name, [logits], results, max_batch_size)

@@ -148,6 +148,10 @@ class Ops(Protocol):
         """Return x with `values`, (N, A) or a number, at indices `place` (N, A) of each row."""
         ...
 
+    def pairs(self, x: Array, y: Array) -> Array:
+        """Return the pairs of both arrays, (N, K, 2)."""
+        ...
+
     def gather(self, table: Array, position: Array) -> Array:
         """Return the elements of a parameter `table` at `position`.
 

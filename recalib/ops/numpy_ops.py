@@ -137,6 +137,9 @@ class NumpyOps:
         np.put_along_axis(changed, place, values, axis=-1)
         return changed
 
+    def pairs(self, x: _Floats, y: _Floats) -> _Floats:
+        return np.stack([x, y], axis=-1)
+
     def gather(self, table: _Floats, position: _Floats) -> _Floats:
         index = position.astype(np.intp)
         if table.ndim == 2:

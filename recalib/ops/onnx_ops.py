@@ -196,6 +196,10 @@ class OnnxOps:
         spread = self.node("Expand", self._value(values, x.dtype), self.node("Shape", place))
         return self.node("ScatterElements", x, place, spread, axis=1)
 
+    def pairs(self, x: GraphValue, y: GraphValue) -> GraphValue:
+        columns = [self.node("Unsqueeze", value, self.integers(-1)) for value in (x, y)]
+        return self.node("Concat", *columns, axis=-1)
+
     def gather(self, table: GraphValue, position: GraphValue) -> GraphValue:
         if table.shape is None:
             raise TypeError("only a parameter can be a table")
@@ -241,11 +245,13 @@ class OnnxOps:
         input_name: str = "logits",
         output_name: str = "probabilities",
         sets: GraphValue | None = None,
+        intervals: GraphValue | None = None,
         metadata: Sequence[tuple[str, str]] = (),
     ) -> ModelProto:
         """Return the recorded graph from `input_name` to `output_name`, float32 [N, `classes`].
 
-        With `sets`, booleans [N, `classes`], the graph has an output of that name too.
+        With `sets`, booleans [N, `classes`], the graph has an output of that name too; and with
+        `intervals`, float32 [N, `classes`, 2].
         """
         nodes = [*self._nodes, helper.make_node("Identity", [output.name], [output_name])]
         if self._nodes and self._nodes[-1].output[0] == output.name:
@@ -259,6 +265,10 @@ class OnnxOps:
         if sets is not None:
             nodes.append(helper.make_node("Identity", [sets.name], ["sets"]))
             outputs.append(helper.make_tensor_value_info("sets", TensorProto.BOOL, shape))
+        if intervals is not None:
+            nodes.append(helper.make_node("Identity", [intervals.name], ["intervals"]))
+            pairs = helper.make_tensor_value_info("intervals", TensorProto.FLOAT, [*shape, 2])
+            outputs.append(pairs)
         read = {name for node in nodes for name in node.input}
         graph = helper.make_graph(
             nodes,

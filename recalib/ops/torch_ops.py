@@ -125,6 +125,9 @@ class TorchOps:
     def put_along(self, x: torch.Tensor, place: torch.Tensor, values: Any) -> torch.Tensor:
         return x.scatter(-1, place, self._tensor(values).expand(place.shape))
 
+    def pairs(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.stack([x, y], dim=-1)
+
     def gather(self, table: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
         index = position.to(torch.int64)
         if table.ndim == 2:

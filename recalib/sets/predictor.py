@@ -87,7 +87,8 @@ class SetPredictor(ABC):
             accepted = "a calibrator of the map venn_abers"
             raise InputError("calibrator", found=f"the map {self.card.map}", accepted=accepted)
         wide = self.apply_mask(NumpyOps(), logits.astype(np.float64, copy=False))
-        return intervals(self.map, wide, self.parameters)
+        result: NDArray[np.float64] = intervals(NumpyOps(), self.map, wide, self.parameters)
+        return result
 
     def predict_set(self, values: Any, *, input: _Input | None = None) -> NDArray[np.bool_]:
         """Return whether each class is in the prediction set of a row, (N, K).

@@ -8,18 +8,17 @@ Legend: G groups of rows with equal scores, P cells.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from recalib.maps import Parameters
 from recalib.maps.odds_curve import positive_class_odds
 from recalib.maps.one_vs_rest import class_log_odds
 from recalib.maps.venn_abers import VennAbers
-from recalib.ops import NumpyOps
+from recalib.ops.base import Array, Ops
 
 _Vector = NDArray[np.float64]
 
@@ -99,26 +98,28 @@ def cross_table(tables: Sequence[StepTable]) -> StepTable:
     return StepTable(edges, log_q0, log_p1).without_repeats()
 
 
-def intervals(
-    map: VennAbers, logits: NDArray[np.float64], parameters: Parameters
-) -> NDArray[np.float64]:
-    """Return [p0, p1] of each class in rows (N, K), (N, K, 2).
+def intervals(ops: Ops, map: VennAbers, logits: Array, parameters: Mapping[str, Array]) -> Array:
+    """Return [p0, p1] of each class in rows (N, K), (N, K, 2), by an array backend.
 
     Of two classes that of y = 0 is [1 − p1, 1 − p0]. A class masked by −inf has [0, 0].
     """
-    ops, softened = NumpyOps(), logits / parameters["temperature"]
+    softened = logits / parameters["temperature"]
     one = map.target == "positive_class"
     odds = positive_class_odds(ops, softened) if one else class_log_odds(ops, softened)
-    log_q0, log_p1 = map.bounds(ops, odds, parameters)
-    low, high = 1.0 - np.exp(log_q0), np.exp(log_p1)
+    q0, p1 = (ops.exp(bound) for bound in map.bounds(ops, odds, parameters))
     if one:
-        low, high = np.hstack([1.0 - high, low]), np.hstack([np.exp(log_q0), high])
+        first, second = (ops.constant(np.eye(2)[[k]]) for k in (0, 1))
+        q0, p1 = (
+            ops.matmul(q0, second) + ops.matmul(p1, first),
+            ops.matmul(p1, second) + ops.matmul(q0, first),
+        )
+    p0 = 1.0 - q0
+    unmasked = ops.unmasked(logits)
+    is_known = ops.less_equal(ops.sum(unmasked), 1.0)  # all other classes are masked
     # Geometric means of folds may cross.
-    found = np.stack([np.minimum(low, high), np.maximum(low, high)], axis=2)
-    masked = np.isneginf(logits)
-    found[masked] = 0.0
-    found[~masked & (masked.sum(axis=1, keepdims=True) == logits.shape[1] - 1)] = 1.0
-    return found
+    is_less = ops.less_equal(p0, p1)
+    low, high = ops.where(is_less, p0, p1) * unmasked, ops.where(is_less, p1, p0) * unmasked
+    return ops.pairs(ops.where(is_known, unmasked, low), ops.where(is_known, unmasked, high))
 
 
 def _upper(rows: _Vector, hits: _Vector) -> _Vector:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import partial
 
 from recalib.errors import UnavailableError
+from recalib.maps.venn_abers import VennAbers
 from recalib.registry import Registry
 from service.inference.schemas import ModelMetadata, TensorMetadata
-from service.inference.tensors import IDS, INPUT, OUTPUT, SETS
+from service.inference.tensors import IDS, INPUT, INTERVALS, OUTPUT, SETS
 from service.serving.loaded_calibrators import LoadedCalibrator
 from service.state import State
 
@@ -44,6 +45,8 @@ def model_metadata(
     ]
     if loaded.calibrator.card.sets is not None:
         outputs.append(TensorMetadata(name=SETS, datatype="BOOL", shape=[-1, classes]))
+    if loaded.calibrator.card.map == VennAbers.name:
+        outputs.append(TensorMetadata(name=INTERVALS, datatype="FP32", shape=[-1, classes, 2]))
     return ModelMetadata(
         name=loaded.model,
         versions=[str(version) for version in versions],

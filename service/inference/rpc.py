@@ -22,6 +22,7 @@ from service.grpc.rpc import Context
 from service.inference.handlers import model_metadata
 from service.inference.tensors import (
     IDS,
+    INTERVALS,
     OUTPUT,
     SETS,
     bytes_of,
@@ -118,6 +119,7 @@ def _decode(request: pb.ModelInferRequest) -> Batch:
         _values(request),
         _input(request.parameters),
         sets=SETS in wanted,
+        intervals=INTERVALS in wanted,
         ids=1.0 if IDS in wanted else 0.0,
         segment=segment,
         group=group,
@@ -134,7 +136,9 @@ def _encode(request: pb.ModelInferRequest, result: CalibrationResult) -> pb.Mode
     in_bytes = bool(request.raw_input_contents)
     for name in [output.name for output in request.outputs] or [OUTPUT]:
         if name == OUTPUT:
-            _add_probabilities(response, result.probabilities, in_bytes=in_bytes)
+            _add_numbers(response, name, result.probabilities, in_bytes=in_bytes)
+        elif name == INTERVALS:
+            _add_numbers(response, name, np.asarray(result.intervals), in_bytes=in_bytes)
         elif name == SETS:
             _add_sets(response, np.asarray(result.sets), in_bytes=in_bytes)
         else:
@@ -142,8 +146,10 @@ def _encode(request: pb.ModelInferRequest, result: CalibrationResult) -> pb.Mode
     return response
 
 
-def _add_probabilities(answer: pb.ModelInferResponse, result: Floats, *, in_bytes: bool) -> None:
-    output = answer.outputs.add(name=OUTPUT, datatype="FP32", shape=result.shape)
+def _add_numbers(
+    answer: pb.ModelInferResponse, name: str, result: Floats, *, in_bytes: bool
+) -> None:
+    output = answer.outputs.add(name=name, datatype="FP32", shape=result.shape)
     flat = np.ascontiguousarray(result, np.dtype("<f4")).reshape(-1)
     if in_bytes:
         answer.raw_output_contents.append(flat.tobytes())

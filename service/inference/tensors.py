@@ -23,14 +23,14 @@ from service.serving.json_pieces import PIECE_BYTES, flat_array, fragment, row_a
 from service.serving.loaded_calibrators import UNCALIBRATED
 
 __all__ = [
-    "DATATYPES", "IDS", "INPUT", "OUTPUT", "SETS", "InferRequest", "ParsedRequest", "answer",
-    "bytes_of", "check_outputs", "dtype_of", "from_bytes", "parse", "schemas", "shape_of",
+    "DATATYPES", "IDS", "INPUT", "INTERVALS", "OUTPUT", "SETS", "InferRequest", "ParsedRequest",
+    "answer", "bytes_of", "check_outputs", "dtype_of", "from_bytes", "parse", "schemas", "shape_of",
 ]  # fmt: skip
 
 #: The names of a calibrator's tensors.
 INPUT, OUTPUT = "logits", "probabilities"
 #: Outputs that are returned only on request.
-IDS, SETS = "prediction_ids", "sets"
+IDS, SETS, INTERVALS = "prediction_ids", "sets", "intervals"
 
 _IN_JSON = ("FP16", "FP32", "FP64")
 
@@ -274,10 +274,18 @@ class _Tensor(NamedTuple):
     content: Any
 
 
-def _probabilities(result: CalibrationResult, binary: bool) -> _Tensor:
-    flat = np.ascontiguousarray(result.probabilities, np.dtype("<f4")).reshape(-1)
+def _numbers(values: Floats, binary: bool) -> _Tensor:
+    flat = np.ascontiguousarray(values, np.dtype("<f4")).reshape(-1)
     content = flat.data.cast("B") if binary else fragment(flat)
-    return _Tensor("FP32", list(result.probabilities.shape), content)
+    return _Tensor("FP32", list(values.shape), content)
+
+
+def _probabilities(result: CalibrationResult, binary: bool) -> _Tensor:
+    return _numbers(result.probabilities, binary)
+
+
+def _intervals(result: CalibrationResult, binary: bool) -> _Tensor:
+    return _numbers(np.asarray(result.intervals), binary)
 
 
 def _ids(result: CalibrationResult, binary: bool) -> _Tensor:
@@ -291,7 +299,7 @@ def _sets(result: CalibrationResult, binary: bool) -> _Tensor:
     return _Tensor("BOOL", list(sets.shape), content)
 
 
-_TENSORS = {OUTPUT: _probabilities, IDS: _ids, SETS: _sets}
+_TENSORS = {OUTPUT: _probabilities, IDS: _ids, SETS: _sets, INTERVALS: _intervals}
 
 
 def bytes_of(texts: Iterable[str]) -> bytes:

@@ -48,7 +48,7 @@ def test_every_map_can_be_fused(name: str, tmp_path: Path) -> None:
     assert fused.proof.share <= 1
     assert fused.proof.rows == 80
     answer = answers(out, x=some_x())
-    assert list(answer) == ["scores", "probabilities"]
+    assert list(answer)[:2] == ["scores", "probabilities"]
     np.testing.assert_array_equal(answer["scores"], answers(model, x=some_x())["scores"])
     expected = calibrator(name).predict_float64(answer["scores"].astype(np.float64))
     np.testing.assert_allclose(answer["probabilities"], expected, rtol=2e-5, atol=1e-6)
@@ -148,6 +148,14 @@ def test_thresholds_give_an_output_of_sets(tmp_path: Path) -> None:
     fuse(save(classifier(opset=13), tmp_path), fitted, tmp_path / "out.onnx")
     scores, probabilities, sets = answers(tmp_path / "out.onnx", x=some_x(50)).values()
     np.testing.assert_array_equal(sets, fitted.sets_of(probabilities, scores))
+
+
+def test_venn_abers_gives_an_output_of_intervals(tmp_path: Path) -> None:
+    """They equal those of the calibrator on the scores of the graph, as the proof says too."""
+    fitted = recalib.fit(*draw(300, CLASSES, 3.0), "venn_abers")
+    fuse(save(classifier(opset=13), tmp_path), fitted, tmp_path / "out.onnx")
+    scores, _, intervals = answers(tmp_path / "out.onnx", x=some_x(50)).values()
+    np.testing.assert_allclose(intervals, fitted.predict_interval(scores), rtol=0, atol=2e-7)
 
 
 def test_output_can_be_replaced(tmp_path: Path) -> None:

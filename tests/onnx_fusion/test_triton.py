@@ -58,6 +58,15 @@ def test_calibrator_with_thresholds_has_an_output_of_sets(tmp_path: Path) -> Non
         )
 
 
+def test_venn_abers_has_an_output_of_intervals(tmp_path: Path) -> None:
+    calibrator = recalib.fit(*draw(300, 4, 3.0), "venn_abers")
+    write_repository(calibrator, tmp_path, "m")
+    assert (
+        'output { name: "intervals" data_type: TYPE_FP32 dims: [ -1, 4, 2 ] }\n'
+        in (tmp_path / "m" / "config.pbtxt").read_text()
+    )
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("input", ["logits", "probabilities"])
 def test_calibrator_takes_the_type_of_the_classifier(

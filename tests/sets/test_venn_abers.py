@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 import scipy.special
+import torch
 from sklearn.isotonic import IsotonicRegression
 
 import recalib
@@ -161,6 +163,30 @@ def test_masked_classes_have_the_interval_zero() -> None:
     found = calibrator.predict_interval(new)
     np.testing.assert_array_equal(found[:, 1], 0)
     np.testing.assert_array_equal(found[1], [[1, 1], [0, 0], [0, 0]])
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+@pytest.mark.parametrize("options", [{}, {"folds": 3}])
+def test_onnx_and_torch_have_the_intervals_of_numpy(classes: int, options: dict[str, int]) -> None:
+    """Also with masked classes, in float32; torch in float64 to its rounding."""
+    logits, labels = draw_classes(400, classes)
+    calibrator = recalib.fit(logits, labels, "venn_abers", **options)
+    new = draw_classes(300, classes, seed=1)[0].astype(np.float32)
+    new[:9, 0] = -np.inf
+    new[9, : classes - 1] = -np.inf
+    expected = calibrator.predict_interval(new)
+    session = onnxruntime.InferenceSession(calibrator.to_onnx())
+    assert [output.name for output in session.get_outputs()] == ["probabilities", "intervals"]
+    (by_onnx,) = session.run(["intervals"], {"logits": new})
+    np.testing.assert_allclose(by_onnx, expected, rtol=0, atol=2e-7)
+    module = calibrator.to_torch()
+    stacked = torch.from_numpy(new.reshape(2, 150, classes))
+    assert module.predict_interval(stacked).shape == (2, 150, classes, 2)
+    by_torch = module.predict_interval(torch.from_numpy(new.astype(np.float64))).numpy()
+    np.testing.assert_allclose(by_torch, expected, rtol=0, atol=1e-15)
+    plain = recalib.fit(logits, labels).to_torch()
+    with pytest.raises(InputError, match="found the map temperature"):
+        plain.predict_interval(stacked)
 
 
 def test_float32_rows_of_a_fit_and_ties_stay_on_their_step() -> None:
