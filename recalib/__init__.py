@@ -26,10 +26,12 @@ if TYPE_CHECKING:
     from recalib.calibrator import Calibrator
     from recalib.metrics.evaluate import StreamingEvaluation
     from recalib.onnx_fusion.fuse import fuse
+    from recalib.segments import SegmentCalibrator, fit_segments
     from recalib.shift.prior import adjust_prior
 
 __all__ = [
     "Calibrator",
+    "SegmentCalibrator",
     "StreamingEvaluation",
     "__version__",
     "adjust_prior",
@@ -38,6 +40,7 @@ __all__ = [
     "confidence_histogram",
     "evaluate",
     "fit",
+    "fit_segments",
     "fuse",
     "load",
     "monitor",
@@ -51,6 +54,7 @@ __version__ = version("recalib")
 
 _MODULES = {
     "Calibrator": "recalib.calibrator",
+    "SegmentCalibrator": "recalib.segments",
     "StreamingEvaluation": "recalib.metrics.evaluate",
     "adjust_prior": "recalib.shift.prior",
     "classwise_diagram": "recalib.api",
@@ -58,6 +62,7 @@ _MODULES = {
     "confidence_histogram": "recalib.api",
     "evaluate": "recalib.api",
     "fit": "recalib.api.fit",
+    "fit_segments": "recalib.segments",
     "fuse": "recalib.onnx_fusion.fuse",
     "load": "recalib.api",
     "monitor": "recalib.api.monitoring",

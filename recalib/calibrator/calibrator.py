@@ -468,6 +468,9 @@ class Calibrator(SetPredictor):
         if len(data) > _MAX_FILE_BYTES:
             raise CorruptError(f"the file has {len(data)} bytes, over {_MAX_FILE_BYTES}")
         arrays, header = read_arrays(data, "a Recalib parameter file")
+        if header.get("state", "").startswith("segments "):
+            accepted = "one without, such as `recalib.SegmentCalibrator.load(path).common`"
+            raise InputError("calibrator", found="one with segments", accepted=accepted)
         if "card" not in header:
             raise CorruptError("not a Recalib parameter file: its metadata has no card")
         if any(array.dtype != np.float64 for array in arrays.values()):

@@ -156,7 +156,7 @@ class SetPredictor(ABC):
         >>> with_sets.card.sets.coverage
         0.9
         """
-        probabilities, indices = self._labelled(values, labels, input)
+        probabilities, indices = self.labelled(values, labels, input)
         options = resolve_sets(sets, coverage) or SetOptions()
         return self.with_sets(conformal_sets(probabilities, indices, options))
 
@@ -188,7 +188,7 @@ class SetPredictor(ABC):
         >>> calibrator = calibrator.adapt_sets(logits, labels)  # doctest: +SKIP
         """
         return self.with_sets(
-            adapt_sets(*self._labelled(values, labels, input), self._fitted_sets(), rate)
+            adapt_sets(*self.labelled(values, labels, input), self._fitted_sets(), rate)
         )
 
     def fit_rejection(
@@ -283,10 +283,10 @@ class SetPredictor(ABC):
             raise InputError("calibrator", found="no prediction sets", accepted=accepted)
         return self.card.sets
 
-    def _labelled(
+    def labelled(
         self, values: Any, labels: ArrayLike, input: _Input | None
     ) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
-        """Return probabilities (N, K) and the index of each label (N,)."""
+        """Return probabilities (N, K) and the index of each label (N,), of rows of one label."""
         check_index(values=values, labels=labels)
         indices, _ = class_indices(labels, self.card.classes, self.card.labels)
         probabilities = self._matrix(values, input)
@@ -296,5 +296,5 @@ class SetPredictor(ABC):
         """Return probabilities (N, K) of rows of one label each."""
         if self.card.task == "multilabel":
             accepted = "a calibrator of one label for each row"
-            raise InputError("sets", found="a multilabel calibrator", accepted=accepted)
+            raise InputError("calibrator", found="a multilabel calibrator", accepted=accepted)
         return np.asarray(self.predict(values, input=input), np.float64)

@@ -1,0 +1,246 @@
+"""Offsets by segment: their fit, the choice on held-out rows, and their calibrator."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import scipy
+
+import recalib
+from recalib.core.segment_columns import MAX_SEGMENTS, segment_columns, segment_masks
+from recalib.errors import CorruptError, InputError, RecalibWarning
+from recalib.segments.fit import SegmentRows
+from recalib.segments.offsets import adjust, log_of, membership
+from tests.draws import few_or_many
+from tests.fitting.conftest import draw
+
+CLASSES, SEGMENTS = 3, 8
+Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def draw_rows(rows: int, spread: float, seed: int) -> Arrays:
+    """Return logits that are too large by 1.5, labels, and segments of unequal sizes.
+
+    A segment has a factor and biases of the true logits with the deviation `spread`.
+    """
+    rng = np.random.default_rng(seed)
+    sizes = np.arange(1, SEGMENTS + 1)
+    segments = rng.choice(SEGMENTS, rows, p=sizes / sizes.sum())
+    factors, biases = (spread * rng.normal(size=(SEGMENTS, k)) for k in (1, CLASSES))
+    logits = 2 * rng.normal(size=(rows, CLASSES))
+    true = logits / 1.5 * np.exp(factors[segments]) + biases[segments]
+    return logits, (true + rng.gumbel(size=true.shape)).argmax(axis=1), segments
+
+
+def fitted(rows: Arrays, **options: object) -> recalib.SegmentCalibrator:
+    logits, labels, segments = rows
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RecalibWarning)  # segments move the classes
+        common = recalib.fit(logits, labels)
+    return recalib.fit_segments(common, logits, labels, segments, **options)
+
+
+ROWS = draw_rows(1000, 0.5, 0)
+BY_SEGMENT = fitted(ROWS)
+
+
+def test_each_segment_is_the_optimum_of_another_solver() -> None:
+    """Without overlap, segments are fitted apart: here by simplex search."""
+    logits, labels, segments = ROWS
+    p = BY_SEGMENT.common.predict(logits)
+    answer = BY_SEGMENT.predict(logits, segments)
+    assert BY_SEGMENT.summary.form == "vector"
+    for segment in range(SEGMENTS):
+        at = segments == segment
+        u, y = np.log(p[at]), labels[at]
+
+        def objective(theta: np.ndarray, u: np.ndarray = u, y: np.ndarray = y) -> float:
+            log_q = scipy.special.log_softmax(np.exp(theta[0]) * u + theta[1:], axis=1)
+            penalty = BY_SEGMENT.summary.strength / 2 * theta @ theta
+            return float(penalty - log_q[np.arange(len(y)), y].sum())
+
+        first = scipy.optimize.minimize(objective, np.zeros(1 + CLASSES), method="Powell").x
+        options = {"xatol": 1e-9, "fatol": 1e-13, "maxiter": 5000}
+        best = scipy.optimize.minimize(objective, first, method="Nelder-Mead", options=options).x
+        expected = scipy.special.softmax(np.exp(best[0]) * u + best[1:], axis=1)
+        np.testing.assert_allclose(answer[at], expected, atol=1e-6)
+
+
+def test_fit_is_a_minimum_with_weights_masks_and_overlap() -> None:
+    """The gradient by finite differences is 0 there."""
+    rng = np.random.default_rng(3)
+    logits, labels = draw(60, 4, 2.0, seed=3)
+    logits[np.arange(60), (labels + 1) % 4] = -np.inf
+    p = scipy.special.softmax(logits, axis=1)
+    members = membership([rng.random(60) < share for share in (0.3, 0.5, 0.8)])
+    weights = rng.random(60) + 0.5
+    offsets = SegmentRows(p, labels, members, weights).fit("vector", 2.0)
+
+    def objective(flat: np.ndarray) -> float:
+        log_q = adjust(log_of(p), members, flat.reshape(offsets.shape))
+        return float(flat @ flat - weights @ log_q[np.arange(60), labels])
+
+    slope = scipy.optimize.approx_fprime(offsets.ravel(), objective, 1e-6)
+    np.testing.assert_allclose(slope, 0, atol=1e-3)
+    assert objective(offsets.ravel()) < objective(np.zeros(offsets.size)) - 0.1
+
+
+def test_without_penalty_the_residuals_of_overlapping_segments_are_uncorrelated() -> None:
+    """Multicalibration of degree 2: in each segment Σ r = 0 and Σ r·log p = 0."""
+    logits, labels, segments = draw_rows(3000, 0.5, 1)
+    large = logits.max(axis=1) > 2
+    members = membership([*(segments == k for k in range(SEGMENTS)), large])
+    p = scipy.special.softmax(logits, axis=1)
+    offsets = SegmentRows(p, labels, members).fit("vector", 1e-9)
+    residuals = np.eye(CLASSES)[labels] - np.exp(adjust(log_of(p), members, offsets))
+    np.testing.assert_allclose(members.T @ residuals, 0, atol=1e-3)
+    products = np.exp(members @ offsets[:, 0]) * (residuals * log_of(p)).sum(axis=1)
+    np.testing.assert_allclose(members.T @ products, 0, atol=2e-3)
+
+
+def test_one_segment_and_a_large_penalty_are_the_common_map() -> None:
+    logits, labels, segments = ROWS
+    common, everywhere = BY_SEGMENT.common, np.repeat("all", 1000)
+    one = recalib.fit_segments(common, logits, labels, everywhere)
+    np.testing.assert_allclose(one.predict(logits, everywhere), common.predict(logits), atol=1e-15)
+    assert (one.summary.form, one.summary.gain, one.summary.segments[0].rows) == ("none", 0, 1000)
+    p = common.predict(logits)
+    members = membership([segments == k for k in range(SEGMENTS)])
+    offsets = SegmentRows(p, labels, members).fit("vector", 1e12)
+    np.testing.assert_allclose(adjust(log_of(p), members, offsets), log_of(p), atol=1e-8)
+
+
+@few_or_many(2, 200)
+def test_gain_where_segments_differ_and_no_harm_where_they_do_not(draws: int) -> None:
+    """1,000 rows of the fit and 4,000 new ones; the exact 95% interval of a share of draws.
+
+    With a deviation of .5 at least 80% of draws gain; without, at least 90% lose less than .001.
+    """
+    gains = {spread: np.empty(draws) for spread in (0.0, 0.5)}
+    for spread, values in gains.items():
+        for seed in range(draws):
+            logits, labels, segments = draw_rows(5000, spread, seed)
+            fit, new = slice(0, 1000), slice(1000, 5000)
+            by_segment = fitted((logits[fit], labels[fit], segments[fit]))
+            at = np.arange(4000), labels[new]
+            before = by_segment.common.predict(logits[new])[at]
+            values[seed] = np.log(
+                by_segment.predict(logits[new], segments[new])[at] / before
+            ).mean()
+    for share, least in ((gains[0.5] > 0, 0.8), (gains[0.0] > -0.001, 0.9)):
+        interval = scipy.stats.binomtest(int(share.sum()), draws).proportion_ci(0.95)
+        assert interval.low > least or (draws < 200 and share.mean() > least)
+
+
+def test_unknown_segments_have_the_common_map_and_are_named() -> None:
+    logits, _, _ = ROWS
+    common = BY_SEGMENT.common.predict(logits[:3])
+    with pytest.warns(RecalibWarning, match="segment has values that the fit has not seen: 99"):
+        answer = BY_SEGMENT.predict(logits[:3], ["99", "1", None])
+    np.testing.assert_allclose(answer[[0, 2]], common[[0, 2]], atol=1e-15)
+    assert np.abs(answer[1] - common[1]).max() > 0.001
+
+
+def test_keep_does_not_change_predictions() -> None:
+    logits, labels, segments = ROWS
+    kept = recalib.fit_segments(BY_SEGMENT.common, logits, labels, segments, predictions="keep")
+    assert kept.summary.form == "temperature"
+    answer = kept.predict(logits, segments)
+    np.testing.assert_array_equal(answer.argmax(axis=1), logits.argmax(axis=1))
+
+
+def test_a_weight_is_a_number_of_rows() -> None:
+    """Only the folds differ."""
+    logits, labels, segments = ROWS
+    counts = np.where(np.arange(1000) < 200, 2, 1)
+    options = {"predictions": "keep", "weight_kind": "counts"}
+    weighted = recalib.fit_segments(
+        BY_SEGMENT.common, logits, labels, segments, sample_weight=counts, **options
+    )
+    rows = np.repeat(np.arange(1000), counts)
+    repeated = recalib.fit_segments(
+        BY_SEGMENT.common, logits[rows], labels[rows], segments[rows], predictions="keep"
+    )
+    assert weighted.summary.strength == repeated.summary.strength
+    np.testing.assert_allclose(weighted.offsets, repeated.offsets, atol=1e-6)
+
+
+def test_masked_classes_stay_impossible_and_dtypes_stay() -> None:
+    logits, labels, segments = ROWS
+    masked = logits.astype(np.float32)
+    masked[np.arange(1000), (labels + 1) % 3] = -np.inf
+    calibrator = recalib.fit_segments(recalib.fit(masked, labels), masked, labels, segments)
+    answer = calibrator.predict(masked, segments)
+    assert answer.dtype == np.float32
+    assert (answer[np.isneginf(masked)] == 0).all()
+    np.testing.assert_allclose(answer.sum(axis=1), 1, atol=1e-6)
+
+
+def test_columns_overlap_and_may_be_frames() -> None:
+    logits, labels, segments = ROWS
+    columns = {"site": segments, "wide": logits.max(axis=1) > 2}
+    by_column = recalib.fit_segments(BY_SEGMENT.common, logits, labels, columns)
+    assert by_column.summary.columns == ("site", "wide")
+    assert {s.value for s in by_column.summary.segments if s.column == "wide"} == {"True", "False"}
+    assert sum(s.rows for s in by_column.summary.segments if s.column == "site") == 1000
+    expected = by_column.predict(logits, columns)
+    for frame in (pd.DataFrame(columns), pl.DataFrame(columns)):
+        np.testing.assert_array_equal(by_column.predict(logits, frame), expected)
+    assert list(segment_columns(pd.Series(["a"], name="site"), 1)) == ["site"]
+    masks = segment_masks({"site": ["a", "b", ""]}, 3)
+    assert [*masks] == [("site", "a"), ("site", "b")]
+    np.testing.assert_array_equal([*masks.values()], [[True, False, False], [False, True, False]])
+
+
+def test_parameter_file_keeps_offsets_and_is_no_plain_calibrator(tmp_path: Path) -> None:
+    logits, _, segments = ROWS
+    path = tmp_path / "s.calib"
+    BY_SEGMENT.save(path)
+    loaded = recalib.SegmentCalibrator.load(path)
+    assert loaded.summary == BY_SEGMENT.summary
+    np.testing.assert_array_equal(
+        loaded.predict(logits, segments), BY_SEGMENT.predict(logits, segments)
+    )
+    with pytest.raises(InputError, match=r"one with segments; accepted: .*\.common"):
+        recalib.load(path)
+    BY_SEGMENT.common.save(tmp_path / "c.calib")
+    with pytest.raises(CorruptError, match=r"c.calib, of fit_segments: found state ''"):
+        recalib.SegmentCalibrator.load(tmp_path / "c.calib")
+    with pytest.raises(InputError, match=r"x.calib \(No such file"):
+        recalib.SegmentCalibrator.load(tmp_path / "x.calib")
+    damaged = bytearray(path.read_bytes())
+    damaged[-1] ^= 1
+    path.write_bytes(damaged)
+    with pytest.raises(CorruptError, match="checksum"):
+        recalib.SegmentCalibrator.load(path)
+
+
+def test_errors_name_the_field() -> None:
+    logits, labels, segments = ROWS
+    common = BY_SEGMENT.common
+    with pytest.raises(InputError, match="segments: found none of segment; accepted: values of"):
+        BY_SEGMENT.predict(logits)
+    accepted = r"accepted: texts, integers or booleans \(1000,\)"
+    with pytest.raises(InputError, match=rf"segments: found shape \(5,\), .*{accepted}"):
+        BY_SEGMENT.predict(logits, segments[:5])
+    with pytest.raises(InputError, match=f"segments: found .* dtype float64; {accepted}"):
+        BY_SEGMENT.predict(logits, segments / 3)
+    count = MAX_SEGMENTS + 1
+    with pytest.raises(InputError, match=f"segments: found {count} different values, like an id"):
+        segment_columns(np.arange(count), count)
+    for empty in ([""] * 1000, [None] * 1000):
+        with pytest.raises(InputError, match="found 0 segments of 1000 rows; accepted: at least"):
+            recalib.fit_segments(common, logits, labels, empty)
+    with pytest.raises(InputError, match="predictions: found 'keep_order'"):
+        recalib.fit_segments(common, logits, labels, segments, predictions="keep_order")
+    by_columns = recalib.fit_segments(common, logits, labels, {"site": segments, "x": segments})
+    with pytest.raises(InputError, match="segments: found none of x; accepted: values of site, x"):
+        by_columns.predict(logits, {"site": segments})
+    tags = recalib.fit(logits, np.eye(3, dtype=int)[labels], "platt", task="multilabel")
+    with pytest.raises(InputError, match="a multilabel calibrator"):
+        recalib.fit_segments(tags, logits, labels, segments)
