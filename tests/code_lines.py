@@ -16,13 +16,15 @@ _ROOT = Path(__file__).resolve().parent.parent
 #: Of each folder, without generated files: House II, what operations and the forms of losses add,
 #: and what the first hour of a user adds (record 0045). The fourth terms of `recalib`, `service`
 #: and the third of `training`, `recalib/sets` and `recalib/shift` add up to 2,500 (record 0058).
-#: The fifth of `recalib` is for segments and rejection (record 0060).
+#: The fifth of `recalib` is for segments and rejection, and `recalib/segments` and the sixth come
+#: from what `service/console` left unused (record 0060).
 CEILINGS = {
-    "recalib": 40_240 + 2_460 + 800 + 730 + 300,
+    "recalib": 40_240 + 2_460 + 800 + 730 + 300 + 80,
     "recalib/sets": 620,
     "recalib/shift": 490,
+    "recalib/segments": 200,
     "service": 9_960 + 780 + 330 + 480,
-    "service/console": 2_500,
+    "service/console": 2_220,
     "training": 8_080 + 480 + 180,
     "benchmarks": 8_310 + 1_440,
 }
