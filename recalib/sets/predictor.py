@@ -221,7 +221,7 @@ class SetPredictor(ABC):
         >>> calibrator.is_accepted(new_logits).mean()  # doctest: +SKIP
         """
         options = RejectionOptions(risk=max_risk, sureness=sureness)
-        return self.with_rejection(*self._labelled(values, labels, input), options)
+        return self.with_rejection(*self.labelled(values, labels, input), options)
 
     def with_rejection(
         self, p_nk: NDArray[np.float64], labels: NDArray[np.intp], options: RejectionOptions
