@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from recalib.core.decoding import convert
 from recalib.errors import InputError
-from recalib.files import DataFile, Input, Task, open_data
+from recalib.files import DataFile, DataSelection, Input, Task, open_data
 from recalib.files.base import translate_errors
 from recalib.files.parquet import is_parquet, value_count
 from recalib.files.raw_arrays import size_of
@@ -32,14 +34,30 @@ def check_classes(data: DataFile, input: Input, classes: int) -> None:
         )
 
 
-def count_numbers(url: str, format: str, input: Input, task: Task = "multiclass") -> int:
+@contextmanager
+def _open_rows(
+    url: str, format: str, input: Input, task: Task, class_names: tuple[str, ...] | None
+) -> Iterator[tuple[BinaryIO, DataFile]]:
+    selection = DataSelection.of_classes(class_names)
+    options: dict[str, Any] = {"input": input, "task": task, "selection": selection}
+    with open_url(url) as file, open_data(file, format=format, **options) as data:
+        yield file, data
+
+
+def count_numbers(
+    url: str,
+    format: str,
+    input: Input,
+    task: Task = "multiclass",
+    class_names: tuple[str, ...] | None = None,
+) -> int:
     """Return N K of the file at an fsspec URL, as its header says; its bytes if it does not.
 
     Raises
     ------
     InputError: the header is not valid.
     """
-    with open_url(url) as file, open_data(file, format=format, input=input, task=task) as data:
+    with _open_rows(url, format, input, task, class_names) as (file, data):
         return size_of(file) if data.rows is None else data.rows * data.classes
 
 
@@ -54,14 +72,21 @@ def count_log_numbers(url: str) -> int:
         return value_count(file) if is_parquet(file) else size_of(file)
 
 
-def count_rows(url: str, format: str, input: Input, classes: int, task: Task = "multiclass") -> int:
+def count_rows(
+    url: str,
+    format: str,
+    input: Input,
+    classes: int,
+    task: Task = "multiclass",
+    class_names: tuple[str, ...] | None = None,
+) -> int:
     """Check every row of the file at an fsspec URL, with or without labels; return N.
 
     Raises
     ------
     InputError: the file is not valid, or has another K than `classes`.
     """
-    with open_url(url) as file, open_data(file, format=format, input=input, task=task) as data:
+    with _open_rows(url, format, input, task, class_names) as (_, data):
         check_classes(data, input, classes)
         return sum(len(chunk.logits) for chunk in data.chunks())
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from recalib.calibrator import Calibrator, identity_calibrator
 from recalib.core.arrays import Floats
-from recalib.files import MEDIA_TYPES, DataFile, Input, open_data
+from recalib.files import MEDIA_TYPES, DataFile, DataSelection, Input, open_data
 from recalib.files.fragments import Fragment, list_fragments
 from recalib.files.probabilities import ProbabilityFormat, answer_dtype, write_probabilities
 from recalib.references import MANIFEST_TYPE, ReferencedRows, check_content, unchanged
@@ -84,8 +84,9 @@ def _run(context: JobContext, pause: Pause, policy: ClusterPolicy) -> None:
             calibrator = identity_calibrator(model.classes, model.labels, model.task)
         else:
             calibrator = Calibrator.from_bytes(tx.calibrators.parameters(model, request.version))
-    with _open_rows(registry, request, model) as (file, size):
-        attempt = _Attempt(context, pause, request, calibrator, file)
+    selection = DataSelection.of_classes(model.labels)
+    with _open_rows(registry, request, model, selection) as (file, size):
+        attempt = _Attempt(context, pause, request, calibrator, file, selection)
         try:
             attempt.calibrate(IN_MEMORY if model.is_multilabel else policy, size)
             attempt.join()
@@ -98,18 +99,16 @@ def _run(context: JobContext, pause: Pause, policy: ClusterPolicy) -> None:
 
 @contextmanager
 def _open_rows(
-    registry: Registry, request: BatchRequest, model: Model
+    registry: Registry, request: BatchRequest, model: Model, selection: DataSelection
 ) -> Iterator[tuple[DataFile | ReferencedRows, int]]:
     """Open the rows of a blob, or of the files that it lists; yield them and their bytes."""
     if request.media_type == MANIFEST_TYPE:
         manifest = read_manifest(registry, request.digest)
-        yield ReferencedRows(manifest, request.input, model.task), manifest.size
+        yield ReferencedRows(manifest, request.input, model.task, selection), manifest.size
         return
-    format = MEDIA_TYPES[request.media_type]
-    with (
-        registry.blobs.open(request.digest) as stream,
-        open_data(stream, format=format, input=request.input, task=model.task) as file,
-    ):
+    options: dict[str, Any] = {"input": request.input, "task": model.task}
+    options |= {"format": MEDIA_TYPES[request.media_type], "selection": selection}
+    with registry.blobs.open(request.digest) as stream, open_data(stream, **options) as file:
         yield file, stream.seek(0, os.SEEK_END)
 
 
@@ -123,9 +122,10 @@ class _Attempt:
         request: BatchRequest,
         calibrator: Calibrator,
         file: DataFile | ReferencedRows,
+        selection: DataSelection,
     ) -> None:
         self._context, self._pause, self._request = context, pause, request
-        self._file = file
+        self._file, self._selection = file, selection
         number = np.dtype("<f8" if file.dtype == np.float64 else "<f4")
         self._dtype = answer_dtype(file.classes, number, sets=request.sets)
         self._answer: _Answer = partial(_answer, calibrator, request.input, self._dtype)
@@ -165,10 +165,12 @@ class _Attempt:
 
     def _fragments(self) -> list[Fragment]:
         if isinstance(self._file, ReferencedRows):
-            return self._file.manifest.fragments(_PART_BYTES)
+            return self._file.manifest.fragments(self._selection, _PART_BYTES)
         location = self._context.registry.blobs.location(self._request.digest)
         format = MEDIA_TYPES[self._request.media_type]
-        return list_fragments(location, format=format, max_bytes=_PART_BYTES)
+        return list_fragments(
+            location, format=format, max_bytes=_PART_BYTES, selection=self._selection
+        )
 
     def _calibrate_fragments(self, fragments: list[Fragment], cluster: str | None) -> None:
         request, parts = self._request, self.parts

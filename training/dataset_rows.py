@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from recalib.core.arrays import Floats, log_probabilities
 from recalib.core.label_arrays import label_log_odds
 from recalib.errors import TooLargeError
-from recalib.files import MEDIA_TYPES, LabelledData, read
+from recalib.files import MEDIA_TYPES, DataSelection, LabelledData, read
 from recalib.fitting.row_digests import Digests, encode_digests, row_digests
 from recalib.references import Manifest, read_referenced
 from recalib.registry import Dataset, Model, Registry
@@ -52,19 +52,22 @@ def read_rows(registry: Registry, model: Model, dataset: Dataset) -> DatasetRows
     TooLargeError: the data set is by reference, and larger than an upload may be.
     UnavailableError: referenced files cannot be reached.
     """
+    selection = DataSelection.of_classes(model.labels)
     if dataset.uri is None:
         # Formats without checksums would return damaged rows without an error.
         registry.blobs.verify(dataset.digest)
         with registry.blobs.open(dataset.digest) as file:
             format = MEDIA_TYPES[dataset.media_type]
-            data = read(file, format=format, input=dataset.input, task=model.task)
+            data = read(
+                file, format=format, input=dataset.input, task=model.task, selection=selection
+            )
     else:
         manifest = read_manifest(registry, dataset.digest)
         if not manifest.is_checked:
             found = f"{dataset.name}, {dataset.size_bytes} bytes by reference"
             accepted = "a data set of at most RECALIB_MAX_UPLOAD_BYTES where all rows are in memory"
             raise TooLargeError("dataset", found=found, accepted=accepted)
-        data = read_referenced(manifest, dataset.input, model.task)
+        data = read_referenced(manifest, dataset.input, model.task, selection)
     digests = row_digests(data.logits)
     with registry.transaction() as tx:
         tx.datasets.set_row_digests(model, dataset, encode_digests(digests))

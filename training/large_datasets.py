@@ -18,7 +18,7 @@ from recalib.calibrator import Calibrator
 from recalib.core.arrays import Floats, Integers
 from recalib.core.card import DataSummary
 from recalib.core.executors import Workers, open_workers
-from recalib.files import MEDIA_TYPES, Input, LabelledData
+from recalib.files import MEDIA_TYPES, DataSelection, Input, LabelledData
 from recalib.files.fragments import Fragment, list_fragments
 from recalib.fitting.problem import Progress
 from recalib.fitting.row_digests import Digests, row_digests
@@ -171,12 +171,13 @@ def open_large(
         block.
     UnavailableError: the cluster or the referenced files cannot be reached.
     """
-    blobs = context.registry.blobs
+    blobs, selection = context.registry.blobs, DataSelection.of_classes(model.labels)
     if dataset.uri is None:
         # Formats without checksums would return damaged rows without an error.
         blobs.verify(dataset.digest)
         location = blobs.location(dataset.digest)
-        fragments = list_fragments(location, format=MEDIA_TYPES[dataset.media_type])
+        format = MEDIA_TYPES[dataset.media_type]
+        fragments = list_fragments(location, format=format, selection=selection)
         with job_workers(context, policy.cluster) as workers:
             yield LargeDataset(model, dataset, workers, fragments)
         return
@@ -184,7 +185,7 @@ def open_large(
     with unchanged(manifest), job_workers(context, policy.cluster) as workers:
         for _ in workers.map(check_content, manifest.files):
             pass  # the first error ends it
-        yield LargeDataset(model, dataset, workers, manifest.fragments())
+        yield LargeDataset(model, dataset, workers, manifest.fragments(selection))
 
 
 @contextmanager

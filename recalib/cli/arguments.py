@@ -342,7 +342,7 @@ def select_in(data: Sequence[str], selection: DataSelection) -> Sequence[str] | 
 
     if selection == DataSelection():
         return data
-    return [replace(part, selection=selection) for part in list_fragments(data)]
+    return list_fragments(data, selection=selection)
 
 
 def metric_names(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO, ClassVar, Literal, Self
@@ -59,6 +59,15 @@ class DataSelection:
     weights: str | None = None
     class_names: tuple[str, ...] | None = None
     separator: str | None = None
+
+    @classmethod
+    def of_classes(cls, names: Sequence[str] | None) -> Self:
+        """Return the selection of a model's names, none if one is the number of another class."""
+        numbers = {str(k): k for k in range(len(names or ()))}
+        is_clear = all(
+            numbers.get(name.partition(".")[0], k) == k for k, name in enumerate(names or ())
+        )
+        return cls(class_names=tuple(names) if names and is_clear else None)
 
 
 #: Nothing is selected.

@@ -119,7 +119,11 @@ def is_single_file(source: Source) -> bool:
 
 
 def list_fragments(
-    source: Source, *, format: str | None = None, max_bytes: int = MAX_FRAGMENT_BYTES
+    source: Source,
+    *,
+    format: str | None = None,
+    max_bytes: int = MAX_FRAGMENT_BYTES,
+    selection: DataSelection = NO_SELECTION,
 ) -> list[Fragment]:
     """Return the fragments of a source, in the order of names and row groups.
 
@@ -132,6 +136,7 @@ def list_fragments(
         file system (`s3://`, `gs://`, `file://`) with the same forms, or several of these.
     format: a key of `recalib.files.FORMATS`; by default it follows from the suffix of each file.
     max_bytes: a Parquet file with more bytes is divided at its row groups.
+    selection: names in the files.
 
     Raises
     ------
@@ -141,7 +146,7 @@ def list_fragments(
     """
     if fragments := fragments_of(source):
         return fragments
-    return list(divide_files(list_sources(source), format=format, max_bytes=max_bytes))
+    return list(divide_files(list_sources(source), format, max_bytes, selection))
 
 
 def fragments_of(source: Source, field: str = "data") -> list[Fragment]:
@@ -218,12 +223,17 @@ def version_of(file: File) -> str:
 
 
 def divide_files(
-    files: Iterable[File], *, format: str | None = None, max_bytes: int = MAX_FRAGMENT_BYTES
+    files: Iterable[File],
+    format: str | None = None,
+    max_bytes: int = MAX_FRAGMENT_BYTES,
+    selection: DataSelection = NO_SELECTION,
 ) -> Iterator[Fragment]:
     """Yield the fragments of files; see `list_fragments`."""
     for file in files:
         kind = format_of(format, file.location)
-        fragment = Fragment(file.location, kind, version=version_of(file), size=file.size)
+        fragment = Fragment(
+            file.location, kind, version=version_of(file), size=file.size, selection=selection
+        )
         yield from _divide(fragment, file.size, max_bytes)
 
 

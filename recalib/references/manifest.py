@@ -10,6 +10,7 @@ import msgspec
 
 from recalib.core.decoding import decoder_of
 from recalib.errors import CorruptError, InputError, UnsupportedError
+from recalib.files import DataSelection
 from recalib.files.fragments import MAX_FRAGMENT_BYTES, File, Fragment, divide_files, open_stream
 from recalib.references.listing import find_referenced, folder_of, outage
 
@@ -85,15 +86,15 @@ class Manifest(msgspec.Struct, frozen=True):
         """Return JSON; equal manifests have equal bytes."""
         return msgspec.json.encode(self)
 
-    def fragments(self, max_bytes: int = MAX_FRAGMENT_BYTES) -> list[Fragment]:
+    def fragments(
+        self, selection: DataSelection, max_bytes: int = MAX_FRAGMENT_BYTES
+    ) -> list[Fragment]:
         """Return the fragments of all rows, in their order; see `list_fragments`."""
         return [
             fragment
             for file in self.filled
             for fragment in divide_files(
-                [File(file.location, file.size, file.version)],
-                format=file.format,
-                max_bytes=max_bytes,
+                [File(file.location, file.size, file.version)], file.format, max_bytes, selection
             )
         ]
 

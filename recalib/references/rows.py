@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from recalib.errors import CorruptError
-from recalib.files import Chunk, Input, LabelledData, Task, open_data, read
+from recalib.files import Chunk, DataSelection, Input, LabelledData, Task, open_data, read
 from recalib.files.fragments import Fragment, open_stream
 from recalib.references.manifest import Manifest, ReferencedFile, check_content
 
@@ -18,10 +18,11 @@ from recalib.references.manifest import Manifest, ReferencedFile, check_content
 class ReferencedRows:
     """All rows of a manifest, read in chunks, like those of a `recalib.files.DataFile`."""
 
-    def __init__(self, manifest: Manifest, input: Input, task: Task) -> None:
-        self._task: Task = task
+    def __init__(
+        self, manifest: Manifest, input: Input, task: Task, selection: DataSelection
+    ) -> None:
+        self._options: dict[str, Any] = {"input": input, "task": task, "selection": selection}
         self.manifest = manifest
-        self._input: Input = input
         #: K.
         self.classes = manifest.classes
         #: Of all chunks.
@@ -42,7 +43,7 @@ class ReferencedRows:
             with (
                 fragment.named_errors(),
                 open_stream(file.location) as stream,
-                open_data(stream, format=file.format, input=self._input, task=self._task) as data,
+                open_data(stream, format=file.format, **self._options) as data,
             ):
                 _check_classes(file, data.classes, self.classes)
                 for chunk in data.chunks(max_bytes):
@@ -53,7 +54,9 @@ class ReferencedRows:
             first_row += rows
 
 
-def read_referenced(manifest: Manifest, input: Input, task: Task) -> LabelledData:
+def read_referenced(
+    manifest: Manifest, input: Input, task: Task, selection: DataSelection
+) -> LabelledData:
     """Return all rows of a manifest, whose contents are checked first.
 
     Raises
@@ -72,7 +75,7 @@ def read_referenced(manifest: Manifest, input: Input, task: Task) -> LabelledDat
             check_content(file)
             fragment = Fragment(file.location, file.format)
             with fragment.named_errors(), open_stream(file.location) as stream:
-                part = read(stream, format=file.format, input=input, task=task)
+                part = read(stream, format=file.format, input=input, task=task, selection=selection)
             _check_classes(file, part.logits.shape[1], manifest.classes)
             _check_rows(file, len(part.logits))
             if len(manifest.filled) == 1:

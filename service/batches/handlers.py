@@ -126,7 +126,8 @@ async def upload_batch(
     owner = await to_thread.run_sync(check)
     with store.blobs.writer() as blob:
         await receive(pieces, blob, input)
-        layout = {"format": MEDIA_TYPES[media_type], "input": input, "task": owner.task}
+        layout: dict[str, Any] = {"class_names": owner.labels, "task": owner.task}
+        layout |= {"format": MEDIA_TYPES[media_type], "input": input}
         count = await read_upload(count_rows, blob, count_numbers, layout, classes=owner.classes)
         return await to_thread.run_sync(register, blob, owner, count)
 

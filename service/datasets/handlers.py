@@ -58,7 +58,8 @@ async def upload_dataset(
     owner = await to_thread.run_sync(_find_model, store, model)
     with store.blobs.writer() as blob:
         await receive(pieces, blob, "logits and labels")
-        layout = {"format": MEDIA_TYPES[kind], "input": input, "task": owner.task}
+        layout: dict[str, Any] = {"class_names": owner.labels, "task": owner.task}
+        layout |= {"format": MEDIA_TYPES[kind], "input": input}
         fields = await read_upload(survey_url, blob, count_numbers, layout, classes=owner.classes)
         summary = from_fields(fields)
         answer = await to_thread.run_sync(
@@ -112,6 +113,7 @@ async def reference_dataset(
         input=input,
         classes=owner.classes,
         task=owner.task,
+        class_names=owner.labels,
         read_rows=read_rows,
         is_slow=size > _QUICK_BYTES,
     )

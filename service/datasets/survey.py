@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from recalib.core.arrays import Floats, log_probabilities
 from recalib.core.label_arrays import label_log_odds
 from recalib.errors import CorruptError, EmptyError, InputError
-from recalib.files import DataFile, Input, Task, format_of, open_data
+from recalib.files import DataFile, DataSelection, Input, Task, format_of, open_data
 from recalib.files.fragments import File, Fragment, open_stream
 from recalib.metrics.evaluate import StreamingEvaluation
 from recalib.metrics.multilabel import StreamingLabelEvaluation
@@ -46,6 +46,7 @@ def survey(
     input: Input,
     classes: int,
     task: Task = "multiclass",
+    class_names: tuple[str, ...] | None = None,
 ) -> DatasetSummary:
     """Check every row of a file and compute its uncalibrated metrics, in constant memory.
 
@@ -54,17 +55,23 @@ def survey(
     InputError: the file is not valid, has no labels, or has another K than `classes`.
     """
     metrics = _Metrics(input, classes, task)
-    with open_data(file, format=format, input=input, task=task) as data:
+    selection = DataSelection.of_classes(class_names)
+    with open_data(file, format=format, input=input, task=task, selection=selection) as data:
         rows = metrics.add(data)
     return DatasetSummary(rows, classes, metrics.finish(), metrics.scale.finish())
 
 
 def survey_url(
-    url: str, format: str, input: Input, classes: int, task: Task = "multiclass"
+    url: str,
+    format: str,
+    input: Input,
+    classes: int,
+    task: Task = "multiclass",
+    class_names: tuple[str, ...] | None = None,
 ) -> dict[str, Any]:
     """Survey the file at an fsspec URL; return its `DatasetSummary`, in built-in types."""
     with open_url(url) as file:
-        return to_fields(survey(file, format, input, classes, task))
+        return to_fields(survey(file, format, input, classes, task, class_names))
 
 
 def to_fields(summary: DatasetSummary) -> dict[str, Any]:
@@ -90,6 +97,7 @@ def survey_files(
     input: Input,
     classes: int,
     task: Task,
+    class_names: tuple[str, ...] | None,
     read_rows: bool,
 ) -> dict[str, Any]:
     """Check the files of a data set by reference; return its manifest and its metrics.
@@ -107,6 +115,8 @@ def survey_files(
     UnavailableError: the file system cannot be reached.
     """
     metrics = _Metrics(input, classes, task)
+    options: dict[str, Any] = {"input": input, "task": task}
+    options["selection"] = DataSelection.of_classes(class_names)
     checked: list[ReferencedFile] = []
     for location, size, version in files:
         format = format_of(None, location)
@@ -115,7 +125,7 @@ def survey_files(
             with (
                 suppress(EmptyError),
                 open_stream(location) as stream,
-                open_data(stream, format=format, input=input, task=task) as data,
+                open_data(stream, format=format, **options) as data,
             ):
                 rows = metrics.add(data) if read_rows else _rows_of_header(data, input, classes)
                 dtype = data.dtype.name

@@ -13,7 +13,7 @@ from numpy.lib import format as npy
 
 from recalib.core.arrays import Floats
 from recalib.errors import InputError, TooLargeError
-from recalib.files import open_data
+from recalib.files import DataSelection, open_data
 from recalib.files.json import are_plain, array_of, decode, number_rows
 from service.predict.schemas import CalibrateRequest
 from service.serving import json_numbers as numbers
@@ -125,12 +125,15 @@ def _parse_header(
     return shape, "F" if fortran else "C", dtype, math.prod(shape) * dtype.itemsize
 
 
-def decode_arrow(body: bytes, input: Input, max_bytes: int) -> Floats:
+def decode_arrow(
+    body: bytes, input: Input, max_bytes: int, class_names: tuple[str, ...] | None = None
+) -> Floats:
     """Return the rows of an Arrow stream or file: a column of lists, or one column per class.
 
     Parameters
     ----------
     input: the column to read; a column of labels is ignored.
+    class_names: names of the classes, which columns may have in any order.
     max_bytes: of decoded numbers: compressed batches may hold far more than the body.
 
     Raises
@@ -139,7 +142,9 @@ def decode_arrow(body: bytes, input: Input, max_bytes: int) -> Floats:
     TooLargeError: more than `max_bytes`.
     """
     try:
-        with open_data(io.BytesIO(body), format="arrow", input=input) as file:
+        selection = DataSelection.of_classes(class_names)
+        stream = io.BytesIO(body)
+        with open_data(stream, format="arrow", input=input, selection=selection) as file:
             chunks, size = [], 0
             for chunk in file.chunks():
                 size += chunk.logits.nbytes

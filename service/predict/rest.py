@@ -128,7 +128,7 @@ _DOCUMENTED = {
         "required": True,
         "description": "Rows of numbers: JSON, where null is a masked class; an array (N, K) of "
         "floats or integers as .npy; or an Arrow stream with a column of lists or one column per "
-        "class, named as in uploads.",
+        "class, named as in uploads; columns with the names of the classes may have any order.",
         "content": {
             JSON: {
                 "schema": msgspec.json.schema_components([CalibrateRequest])[1]["CalibrateRequest"]
@@ -267,7 +267,8 @@ def _decode(state: State, loaded: LoadedCalibrator, body: bytes, options: _Optio
     elif options.request_type == NPY:
         values = decode_npy(body, options.input)
     else:
-        values = decode_arrow(body, options.input, state.settings.max_body_bytes)
+        max_bytes, names = state.settings.max_body_bytes, loaded.calibrator.card.labels
+        values = decode_arrow(body, options.input, max_bytes, names)
     ids = options.ids
     if ids is None:
         by_default = options.response_type in IDS_BY_DEFAULT and not loaded.calibrator.is_multilabel

@@ -139,7 +139,7 @@ def test_columns_with_the_names_of_the_classes_may_have_any_order(cli: Cli, flak
     names = ["cat", "dog", "emu"]
     model = {"name": "m", "classes": 3, "labels": names, "created_at": "2026-01-01T00:00:00Z"}
     there = ("--server", flaky.url, "--model", "m", "-o", "out.npz")
-    cli.write("rows.csv", b"emu,label,cat,dog\n3,x,1,2\n")
+    cli.write("rows.csv", b"emu,label,cat,dog\n3,emu,1,2\n")
     for more in ((), ("--scores", "cat,dog,emu")):
         flaky.will(says(200, model), problem(404, "none"))
         assert "none" in cli("calibrate", "rows.csv", *there, *more).err

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import httpx2
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -202,3 +205,44 @@ def test_rows_without_a_label_are_named(labels: Any) -> None:
 def test_labels_of_other_types_are_rejected(label: Any) -> None:
     with pytest.raises(InputError, match=r"labels\[1\]: found .*; accepted: a class index or a"):
         check_row_labels([0, label])
+
+
+def test_files_with_the_names_of_the_classes_are_read_by_name(
+    server: Server, model: str, tmp_path: Path
+) -> None:
+    """By uploads, fits and batches, with names as labels; and an Arrow body of calibrate."""
+    texts = pd.Series(np.array(NAMES)[LABELS])
+    named = pd.DataFrame(LOGITS[:, ORDER], columns=SHUFFLED).assign(label=texts)
+    numbered = pd.DataFrame(LOGITS, columns=[f"logit_{k}" for k in range(4)]).assign(label=texts)
+    named.to_csv(tmp_path / "named.csv", index=False)
+    named.to_parquet(tmp_path / "named.parquet")
+    named.to_json(tmp_path / "named.jsonl", orient="records", lines=True)
+    numbered.to_csv(tmp_path / "numbered.csv", index=False)
+    with Client(server.url) as client:
+        expected = client.get_dataset(model, "val").metrics
+        for path in sorted(tmp_path.iterdir()):
+            dataset = client.upload_dataset(model, path.name, path, progress=False)
+            for name in ("accuracy", "nll"):
+                value = dataset.metrics[name].value
+                assert value == pytest.approx(expected[name].value, rel=1e-6), path.name
+        fit = client.fit(model, "named.parquet", map="vector", promote=False)
+        version = (client.wait(fit, progress=False).result or {})["version"]
+        ours = client.calibrate(model, LOGITS[:4], calibrator=version)
+        np.testing.assert_allclose(ours, client.calibrate(model, LOGITS[:4]), atol=1e-5)
+
+        job = client.create_batch(model, tmp_path / "named.parquet", format="npz", progress=False)
+        client.wait(job, progress=False)
+        client.download_batch(model, job, tmp_path / "out.npz", progress=False)
+        rows = client.calibrate(model, LOGITS[:3])
+        answer = np.load(tmp_path / "out.npz")["probabilities"][:3]
+        np.testing.assert_allclose(answer, rows, atol=1e-6)
+
+    table, body = arrow_table(LOGITS[:3, ORDER], SHUFFLED), io.BytesIO()
+    with pa.ipc.new_stream(body, table.schema) as writer:
+        writer.write_table(table)
+    result = httpx2.post(
+        f"{server.url}/v1/models/{model}/calibrate",
+        content=body.getvalue(),
+        headers={"Content-Type": "application/vnd.apache.arrow.stream"},
+    )
+    np.testing.assert_allclose(result.json()["probabilities"], rows, atol=1e-6)

@@ -151,7 +151,8 @@ def test_memory_error_is_found_below_an_error_that_names_its_file(tmp_path: Path
         patch.setattr("service.reader_process._limit_processor_time", lambda seconds: None)
         arguments = {
             "uri": path.as_uri(), "root": tmp_path.as_uri(), "files": [(path.as_uri(), 0, "")],
-            "input": "logits", "classes": 4, "task": "multiclass", "read_rows": True,
+            "input": "logits", "classes": 4, "task": "multiclass", "class_names": None,
+                "read_rows": True,
         }  # fmt: skip
         with pytest.raises(TooLargeError, match=r"a\.parquet: data"):
             survey_files(**arguments)  # type: ignore[arg-type]

@@ -20,6 +20,7 @@ import recalib.files.fragments
 from recalib.calibrator import Calibrator
 from recalib.core.card import DataSummary
 from recalib.files import Input
+from recalib.files.base import NO_SELECTION
 from recalib.fitting.fit import fit
 from recalib.registry import Job, Registry
 from recalib.registry.job_kinds import EVALUATE, FIT, PUBLISH
@@ -46,7 +47,7 @@ _PICTURES = "recalib.reporting.html_report.versions.draw_pictures"
 @pytest.fixture
 def stored(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> Registry:
     """A registry with 900 rows in one Parquet file of nine row groups, a fragment each."""
-    divided = {"format": None, "max_bytes": 1}
+    divided = {"format": None, "max_bytes": 1, "selection": NO_SELECTION}
     monkeypatch.setattr(recalib.files.fragments.list_fragments, "__kwdefaults__", divided)
     monkeypatch.setattr(row_sample, "_SAMPLE_ROWS", 200)
     with registry.transaction() as tx:
