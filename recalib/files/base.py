@@ -63,11 +63,10 @@ class DataSelection:
     @classmethod
     def of_classes(cls, names: Sequence[str] | None) -> Self:
         """Return the selection of a model's names, none if one is the number of another class."""
-        numbers = {str(k): k for k in range(len(names or ()))}
-        is_clear = all(
-            numbers.get(name.partition(".")[0], k) == k for k, name in enumerate(names or ())
-        )
-        return cls(class_names=tuple(names) if names and is_clear else None)
+        known = tuple(names or ())
+        numbers = {str(k): k for k in range(len(known))}
+        is_clear = all(numbers.get(name.partition(".")[0], k) == k for k, name in enumerate(known))
+        return cls(class_names=known if known and is_clear else None)
 
 
 #: Nothing is selected.

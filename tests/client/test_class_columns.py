@@ -152,6 +152,17 @@ def test_texts_need_names_of_classes(client: Either, name: str) -> None:
     assert client.upload_dataset(name, "b", LOGITS, LABELS).digest == digest
 
 
+def test_labels_that_are_numbers_are_not_names(server: Server, name: str, tmp_path: Path) -> None:
+    """Names of a model may be numbers of other classes."""
+    columns = [f"logit_{k}" for k in range(4)]
+    path = tmp_path / "val.csv"
+    pd.DataFrame(LOGITS, columns=columns).assign(label=LABELS).to_csv(path, index=False)
+    with Client(server.url) as client:
+        client.create_model(name, ["1", "2", "3", "4"])
+        accuracy = client.upload_dataset(name, "a", path, progress=False).metrics["accuracy"].value
+    assert accuracy == (LOGITS.argmax(axis=1) == LABELS).mean()
+
+
 def test_columns_of_a_label_matrix_are_taken_by_name(client: Either, name: str) -> None:
     client.create_model(name, NAMES, task="multilabel")
     matrix = LOGITS > 0
