@@ -20,6 +20,7 @@ from recalib.core.arrays import RESEMBLANCE_HINT, Floats, probability_resemblanc
 from recalib.core.group_numbers import group_number
 from recalib.errors import InputError, TooLargeError, UnavailableError
 from recalib.maps.venn_abers import VennAbers
+from recalib.sets.rejection import accepts
 from service.access.authenticator import current_principal
 from service.serving.ids import Origin
 from service.serving.loaded_calibrators import (
@@ -54,6 +55,8 @@ class Batch(msgspec.Struct, frozen=True):
     sets: bool = False
     #: Whether to return the Venn-Abers interval of each probability.
     intervals: bool = False
+    #: Whether to return which rows the rule of rejection accepts.
+    accepted: bool = False
     #: Share of rows that get a prediction id, in [0, 1].
     ids: float = 0.0
     #: A segment of the model (`recalib.core.monitoring_settings`); an unknown one counts as "".
@@ -73,6 +76,8 @@ class CalibrationResult(msgspec.Struct, frozen=True):
     sets: NDArray[np.bool_] | None = None
     #: float32 (N, K, 2), [p0, p1] of each probability; None if no intervals were requested.
     intervals: NDArray[np.float32] | None = None
+    #: (N,), whether a row is accepted; None if this was not requested.
+    accepted: NDArray[np.bool_] | None = None
     #: (N,), None for a row without id; None if no ids were requested.
     ids: list[str | None] | None = None
     #: Why the rows may not be logits; empty if they look like some.
@@ -98,9 +103,9 @@ async def calibrate_batch(
     Raises
     ------
     InputError: raised by `decode`; `top_k` or `ids` is out of range; a group without `ids`; `sets`
-        of a version without thresholds, or `intervals` of another map than venn_abers; a multilabel
-        model gets `top_k`, or a segment without
-        `ids`; the values are not what `input` says, or their number of classes is not the model's.
+        or `accepted` of a version without thresholds, or `intervals` of another map than
+        venn_abers; a multilabel model gets `top_k`, or a segment without `ids`; the values are not
+        what `input` says, or their number of classes is not the model's.
     TooLargeError: more than `max_rows` rows.
     LimitedError: the caller exceeds its rows per second.
     """
@@ -142,8 +147,12 @@ def _result(
     intervals = None
     if batch.intervals:
         intervals = loaded.calibrator.intervals_of(logits).astype(np.float32)
+    accepted, rejection = None, loaded.calibrator.card.rejection
+    if batch.accepted and rejection is not None:
+        accepted = accepts(probabilities, rejection)
     warning = _resemblance(loaded, batch, logits)
-    return CalibrationResult(probabilities, loaded, batch.top_k, sets, intervals, ids, warning)
+    answers = sets, intervals, accepted, ids
+    return CalibrationResult(probabilities, loaded, batch.top_k, *answers, warning)
 
 
 def _resemblance(loaded: LoadedCalibrator, batch: Batch, logits: Floats) -> str:
@@ -155,12 +164,26 @@ def _resemblance(loaded: LoadedCalibrator, batch: Batch, logits: Floats) -> str:
     return f"logits: {reason}; {RESEMBLANCE_HINT}" if reason else ""
 
 
-def check_has_sets(model: str, version: int | None, sets: object) -> None:
-    """Raise `InputError` for a version whose card has no `sets`; no version is no champion."""
-    if sets is None:
-        found = f"version {version}" if version else "no champion"
-        found += f" of model {model!r}, without thresholds of prediction sets"
-        raise InputError("sets", found=found, accepted="a version that was fitted with sets")
+#: By the name of an answer: what its version has, and the option of the fit.
+_THRESHOLDS = {
+    "sets": ("thresholds of prediction sets", "sets"),
+    "accepted": ("a threshold of rejection", "max_risk"),
+}
+
+
+def check_has_thresholds(answer: str, model: str, version: int | None, found: object) -> None:
+    """Raise `InputError` for an answer of a version whose card has None; no version is no champion.
+
+    Parameters
+    ----------
+    answer: `sets` or `accepted`.
+    found: what the card has.
+    """
+    if found is None:
+        thresholds, option = _THRESHOLDS[answer]
+        owner = f"version {version}" if version else "no champion"
+        owner += f" of model {model!r}, without {thresholds}"
+        raise InputError(answer, found=owner, accepted=f"a version that was fitted with {option}")
 
 
 def _origin(loaded: LoadedCalibrator, batch: Batch) -> Origin:
@@ -175,8 +198,10 @@ def _admit_rows(state: State, loaded: LoadedCalibrator, batch: Batch) -> Floats:
     if batch.top_k is not None and not 1 <= batch.top_k <= classes:
         accepted = f"1 to {classes}, the classes"
         raise InputError("top_k", found=str(batch.top_k), accepted=accepted)
-    if batch.sets:
-        check_has_sets(loaded.model, loaded.version, loaded.calibrator.card.sets)
+    card = loaded.calibrator.card
+    for name, thresholds in {"sets": card.sets, "accepted": card.rejection}.items():
+        if getattr(batch, name):
+            check_has_thresholds(name, loaded.model, loaded.version, thresholds)
     if batch.intervals and loaded.calibrator.card.map != VennAbers.name:
         found = f"version {loaded.version} of model {loaded.model!r}, of the map "
         found += loaded.calibrator.card.map

@@ -33,6 +33,7 @@ class FitRequest(msgspec.Struct, frozen=True):
     force: bool = False
     sets: SetOptions | None = None
     sets_folds: int | None = None
+    max_risk: float | None = None
     resampled: dict[str, Any] | None = None
 
 
@@ -61,7 +62,7 @@ def run_fit(context: JobContext, policy: ClusterPolicy = IN_MEMORY) -> None:
         context.check_cancelled()
 
     context.progress(0.0, "reading the data set")
-    needs_memory = request.sets is not None or request.resampled is not None
+    needs_memory = request.sets or request.resampled or request.max_risk
     divides = not needs_memory and fits_in_parts(request.map, request.objective, options)
     if divides and policy.is_large(model, dataset):
         with open_large(context, model, dataset, policy) as large:
@@ -81,6 +82,7 @@ def run_fit(context: JobContext, policy: ClusterPolicy = IN_MEMORY) -> None:
             measure=True,
             sets=request.sets,
             sets_folds=request.sets_folds,
+            max_risk=request.max_risk,
             resampled=request.resampled,
             data=DataSummary(rows=dataset.rows, digest=dataset.digest, name=dataset.name),
             progress=report,

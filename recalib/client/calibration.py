@@ -110,6 +110,7 @@ def predict(
     ids: float = 1.0,
     sets: bool = False,
     intervals: bool = False,
+    accepted: bool = False,
     segment: str = "",
     group: str = "",
     task: Task = "multiclass",
@@ -123,42 +124,43 @@ def predict(
         model without a champion do.
     sets: whether to return the prediction sets of the rows too.
     intervals: whether to return the Venn-Abers intervals too.
+    accepted: whether to return which rows reach the threshold of rejection too.
     group: of all rows, such as their session, if they may depend on each other: a group counts once
         in monitoring. Empty for none.
 
     Raises
     ------
-    As `calibrate`; ResponseFormatError: the server makes no ids; InvalidRequestError: `sets` of a
-    version that was fitted without, or `intervals` of another map than venn_abers.
+    As `calibrate`; ResponseFormatError: the server makes no ids; InvalidRequestError: `sets` or
+    `accepted` of a version that was fitted without, or `intervals` of another map than venn_abers.
     """
     if not 0 <= ids <= 1:
         raise InputError("ids", found=f"{ids}", accepted="a share from 0 to 1")
     rows = yield from _read_rows(session, model, values, input, task)
     probabilities = np.empty(rows.shape, np.float32)
     prediction_ids: list[str | None] = [None] * len(rows)
-    members = np.zeros(rows.shape, np.bool_) if sets else None
-    bounds = np.zeros((*rows.shape, 2), np.float32) if intervals else None
+    answers: dict[str, NDArray[Any]] = {}
+    if sets:
+        answers["sets"] = np.zeros(rows.shape, np.bool_)
+    if intervals:
+        answers["intervals"] = np.zeros((*rows.shape, 2), np.float32)
+    if accepted:
+        answers["accepted"] = np.zeros(len(rows), np.bool_)
 
     def store(part: slice, response: Response) -> None:
         shape = probabilities[part].shape
         probabilities[part] = _read_probabilities(response, shape, _read_npz_member)
         if ids:
             prediction_ids[part] = _read_ids(response, shape[0])
-        if members is not None:
-            members[part] = _read_member(response, "sets", members[part])
-        if bounds is not None:
-            bounds[part] = _read_member(response, "intervals", bounds[part])
+        for name, values in answers.items():
+            values[part] = _read_member(response, name, values[part])
 
     parameters = {"ids": f"{ids:.9f}", **_segment_parameter(segment)}
     if group:
         parameters["group"] = group
-    if sets:
-        parameters["sets"] = "true"
-    if intervals:
-        parameters["intervals"] = "true"
+    parameters |= dict.fromkeys(answers, "true")
     query = _Query(model, str(calibrator), input, _NPZ, parameters)
     uncalibrated = yield from _send_in_batches(session, rows, query, store)
-    return Predictions(probabilities, prediction_ids, uncalibrated, members, bounds)
+    return Predictions(probabilities, prediction_ids, uncalibrated, **answers)
 
 
 def calibrate_top(

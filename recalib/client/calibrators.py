@@ -42,6 +42,7 @@ def fit(
     sets_folds: int | None = None,
     sets_penalty: float | None = None,
     sets_k_reg: int | None = None,
+    max_risk: float | None = None,
     resampled: Mapping[str, Sequence[float] | str] | None = None,
     promote: bool | Literal["if_better"] = "if_better",
     force: bool = False,
@@ -50,7 +51,7 @@ def fit(
 
     Parameters
     ----------
-    map, objective, options, sets, coverage, sets_folds: as for `recalib.fit`.
+    map, objective, options, sets, coverage, sets_folds, max_risk: as for `recalib.fit`.
     sets_by, sets_penalty, sets_k_reg: as `by`, `penalty` and `k_reg` of `recalib.sets.SetOptions`.
     resampled: `{"class_weight": ...}` as for `recalib.fit`; the rows of the data set are as in use.
     promote: whether the new version becomes the champion: always, never, or only if its
@@ -73,7 +74,7 @@ def fit(
     by = None if sets_by == "all" else sets_by
     given: dict[str, Any] = {"sets": sets, "coverage": coverage, "sets_by": by}
     given |= {"sets_folds": sets_folds, "sets_penalty": sets_penalty, "sets_k_reg": sets_k_reg}
-    given |= {"resampled": resampled}
+    given |= {"max_risk": max_risk, "resampled": resampled}
     body |= {name: value for name, value in given.items() if value is not None}
     place = path("models", model, "calibrators")
     return fetch(session, Job, "POST", place, json=body, headers=idempotency_headers())

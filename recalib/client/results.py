@@ -30,6 +30,8 @@ class Predictions:
     sets: NDArray[np.bool_] | None = None
     #: The Venn-Abers interval [p0, p1] of each probability, (N, K, 2), if they were requested.
     intervals: NDArray[np.float32] | None = None
+    #: Whether each row reaches the threshold of rejection, (N,), if this was requested.
+    accepted: NDArray[np.bool_] | None = None
 
 
 @dataclass(frozen=True, eq=False)

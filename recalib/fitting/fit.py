@@ -77,7 +77,7 @@ from recalib.maps import Map, Parameters
 from recalib.maps.labels import LabelMap
 from recalib.metrics.predictions import Predictions
 from recalib.sets.conformal import check_exchangeable, conformal_sets, resolve_sets
-from recalib.sets.rejection import resolve_rejection
+from recalib.sets.rejection import check_not_folds, resolve_rejection
 from recalib.sets.splits import check_folds, halves, out_of_fold
 from recalib.shift.prior import Resampled, class_weights
 from recalib.stats.column_order import column_order_doubt
@@ -226,9 +226,7 @@ def fit(
     units = _group_indices(counted.groups(groups), len(z), w)
     w, z, y, row_weights = drop_rows_without_weight(w, z, y, row_weights)
     check_folds(sets_folds, set_options, len(y))
-    if rejection is not None and sets_folds is not None:
-        accepted = "only without sets_folds: on rows that the map has not seen"
-        raise InputError("max_risk", found=f"{rejection.risk:g}", accepted=accepted)
+    check_not_folds(None if rejection is None else rejection.risk, sets_folds)
     mask, counts = None, None
     held_out = None
     if task == "multiclass":

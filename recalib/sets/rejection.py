@@ -40,6 +40,13 @@ def resolve_rejection(max_risk: float | RejectionOptions | None) -> RejectionOpt
     return options
 
 
+def check_not_folds(risk: float | None, sets_folds: int | None) -> None:
+    """Raise `InputError` for a risk with out-of-fold sets: it needs rows that no fit has seen."""
+    if risk is not None and sets_folds is not None:
+        accepted = "only without sets_folds: on rows that the map has not seen"
+        raise InputError("max_risk", found=f"{risk:g}", accepted=accepted)
+
+
 def accepts(p_nk: NDArray[np.floating[Any]], rejection: Rejection) -> NDArray[np.bool_]:
     """Return whether the largest probability of each row (N, K) reaches the threshold, (N,)."""
     confidence = p_nk.max(axis=1).astype(np.float64)

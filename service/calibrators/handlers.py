@@ -22,6 +22,7 @@ from recalib.fitting.request import check_resampled, resolve_fit
 from recalib.registry import Model, Registry, Transaction
 from recalib.registry.job_kinds import FIT, PUBLISH
 from recalib.sets.conformal import check_exchangeable, resolve_fields
+from recalib.sets.rejection import check_not_folds
 from recalib.sets.splits import check_folds
 from recalib.shift.prior import class_weights
 from service.access.authenticator import current_principal
@@ -83,7 +84,7 @@ def request_fit(tx: Transaction, model: Model, fit: CalibratorCreate) -> Job:
         raise InputError("row_digests", found="no `parameters`", accepted="both, or neither")
     what = resolve_fit(fit.map, fit.objective, fit.options, model.task)
     rows = tx.datasets.get(model, fit.dataset).rows
-    apart = *_UPLOAD_FIELDS, *SET_FIELDS, "sets_folds", "force", "resampled"
+    apart = *_UPLOAD_FIELDS, *SET_FIELDS, "sets_folds", "max_risk", "force", "resampled"
     fields = fit.model_dump(exclude=set(apart))
     fields |= _force(fit) | _sets(fit, model, rows)
     if fit.resampled is not None:
@@ -124,11 +125,14 @@ def _sets(request: CalibratorCreate, model: Model, rows: int) -> dict[str, Any]:
     """Return the fields of a payload: how thresholds are fitted, if they are requested."""
     options = resolve_fields(**request.model_dump(include=set(SET_FIELDS)))
     check_folds(request.sets_folds, options, rows)
-    if options is None:
-        return {}
-    if model.is_multilabel:
+    check_not_folds(request.max_risk, request.sets_folds)
+    if model.is_multilabel and (options or request.max_risk):
         check_exchangeable(task=model.task)
-    return {"sets": asdict(options), "sets_folds": request.sets_folds}
+    # Workers of earlier versions know no `max_risk`.
+    risk = {} if request.max_risk is None else {"max_risk": request.max_risk}
+    if options is None:
+        return risk
+    return {"sets": asdict(options), "sets_folds": request.sets_folds, **risk}
 
 
 def _force(request: CalibratorCreate) -> dict[str, bool]:

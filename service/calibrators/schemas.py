@@ -74,6 +74,11 @@ class CalibratorCreate(BaseModel):
     sets_k_reg: Annotated[int, Interval(ge=0)] | None = Field(
         None, description="Of `raps`: how many first classes have no penalty; 5 by default."
     )
+    max_risk: Fraction | None = Field(
+        None,
+        description="Also fit the confidence below which rows are rejected, on the half of the "
+        "rows that thresholds of sets have: of accepted rows at most this share is wrong.",
+    )
     resampled: Resampled | None = Field(
         None,
         description="For a classifier that was trained on rebalanced classes, with the objective "

@@ -39,7 +39,7 @@ async def check_upload(model: Model, request: CalibratorCreate) -> Upload:
         options too.
     UnavailableError, LimitedError: as `ReaderPool.run`.
     """
-    for name in ("map", "objective", "options", "resampled", *SET_FIELDS, "sets_folds"):
+    for name in ("map", "objective", "options", "resampled", *SET_FIELDS, "sets_folds", "max_risk"):
         if name in request.model_fields_set:
             raise InputError(name, found="`parameters` too", accepted="one of the two")
     content = request.parameters or b""

@@ -8,7 +8,7 @@ from recalib.errors import UnavailableError
 from recalib.maps.venn_abers import VennAbers
 from recalib.registry import Registry
 from service.inference.schemas import ModelMetadata, TensorMetadata
-from service.inference.tensors import IDS, INPUT, INTERVALS, OUTPUT, SETS
+from service.inference.tensors import ACCEPTED, IDS, INPUT, INTERVALS, OUTPUT, SETS
 from service.serving.loaded_calibrators import LoadedCalibrator
 from service.state import State
 
@@ -47,6 +47,8 @@ def model_metadata(
         outputs.append(TensorMetadata(name=SETS, datatype="BOOL", shape=[-1, classes]))
     if loaded.calibrator.card.map == VennAbers.name:
         outputs.append(TensorMetadata(name=INTERVALS, datatype="FP32", shape=[-1, classes, 2]))
+    if loaded.calibrator.card.rejection is not None:
+        outputs.append(TensorMetadata(name=ACCEPTED, datatype="BOOL", shape=[-1]))
     return ModelMetadata(
         name=loaded.model,
         versions=[str(version) for version in versions],

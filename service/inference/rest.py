@@ -211,6 +211,7 @@ async def _infer(model: str, selector: str, state: State, request: Request) -> R
             parsed.input,
             sets=tensors.SETS in parsed.outputs,
             intervals=tensors.INTERVALS in parsed.outputs,
+            accepted=tensors.ACCEPTED in parsed.outputs,
             ids=1.0 if tensors.IDS in parsed.outputs else 0.0,
             segment=parsed.segment,
             group=parsed.group,

@@ -21,6 +21,7 @@ from service.grpc.messages import to_message
 from service.grpc.rpc import Context
 from service.inference.handlers import model_metadata
 from service.inference.tensors import (
+    ACCEPTED,
     IDS,
     INTERVALS,
     OUTPUT,
@@ -120,6 +121,7 @@ def _decode(request: pb.ModelInferRequest) -> Batch:
         _input(request.parameters),
         sets=SETS in wanted,
         intervals=INTERVALS in wanted,
+        accepted=ACCEPTED in wanted,
         ids=1.0 if IDS in wanted else 0.0,
         segment=segment,
         group=group,
@@ -139,8 +141,8 @@ def _encode(request: pb.ModelInferRequest, result: CalibrationResult) -> pb.Mode
             _add_numbers(response, name, result.probabilities, in_bytes=in_bytes)
         elif name == INTERVALS:
             _add_numbers(response, name, np.asarray(result.intervals), in_bytes=in_bytes)
-        elif name == SETS:
-            _add_sets(response, np.asarray(result.sets), in_bytes=in_bytes)
+        elif name in (SETS, ACCEPTED):
+            _add_truths(response, name, np.asarray(getattr(result, name)), in_bytes=in_bytes)
         else:
             _add_ids(response, result.ids or [], in_bytes=in_bytes)
     return response
@@ -157,12 +159,14 @@ def _add_numbers(
         extend(output.contents.fp32_contents, flat)
 
 
-def _add_sets(answer: pb.ModelInferResponse, sets: NDArray[np.bool_], *, in_bytes: bool) -> None:
-    output = answer.outputs.add(name=SETS, datatype="BOOL", shape=sets.shape)
+def _add_truths(
+    answer: pb.ModelInferResponse, name: str, values: NDArray[np.bool_], *, in_bytes: bool
+) -> None:
+    output = answer.outputs.add(name=name, datatype="BOOL", shape=values.shape)
     if in_bytes:
-        answer.raw_output_contents.append(sets.tobytes())
+        answer.raw_output_contents.append(values.tobytes())
     else:
-        output.contents.bool_contents.extend(sets.reshape(-1).tolist())
+        output.contents.bool_contents.extend(values.reshape(-1).tolist())
 
 
 def _add_ids(answer: pb.ModelInferResponse, ids: list[str | None], *, in_bytes: bool) -> None:

@@ -70,8 +70,8 @@ class OutputTensor(TensorMetadata):
     """Probabilities as a flat list in row order; without `data`, their bytes follow the JSON.
 
     If `prediction_ids` are requested, another output has a text for each row; if `sets` are, one
-    has a truth value for each class of each row, and if `intervals` are, one has both ends of that
-    of each probability.
+    has a truth value for each class of each row, if `intervals` are, one has both ends of that of
+    each probability, and if `accepted` is, one has a truth value for each row.
     """
 
     #: The values, in row order.

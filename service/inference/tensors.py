@@ -6,8 +6,9 @@ of the JSON, and the tensors' bytes follow it, little-endian and in row order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
@@ -23,14 +24,15 @@ from service.serving.json_pieces import PIECE_BYTES, flat_array, fragment, row_a
 from service.serving.loaded_calibrators import UNCALIBRATED
 
 __all__ = [
-    "DATATYPES", "IDS", "INPUT", "INTERVALS", "OUTPUT", "SETS", "InferRequest", "ParsedRequest",
+    "ACCEPTED", "DATATYPES", "IDS", "INPUT", "INTERVALS", "OUTPUT", "SETS", "InferRequest",
+    "ParsedRequest",
     "answer", "bytes_of", "check_outputs", "dtype_of", "from_bytes", "parse", "schemas", "shape_of",
 ]  # fmt: skip
 
 #: The names of a calibrator's tensors.
 INPUT, OUTPUT = "logits", "probabilities"
 #: Outputs that are returned only on request.
-IDS, SETS, INTERVALS = "prediction_ids", "sets", "intervals"
+IDS, SETS, INTERVALS, ACCEPTED = "prediction_ids", "sets", "intervals", "accepted"
 
 _IN_JSON = ("FP16", "FP32", "FP64")
 
@@ -293,13 +295,19 @@ def _ids(result: CalibrationResult, binary: bool) -> _Tensor:
     return _Tensor("BYTES", [len(texts)], bytes_of(texts) if binary else texts)
 
 
-def _sets(result: CalibrationResult, binary: bool) -> _Tensor:
-    sets = np.asarray(result.sets)
-    content = sets.tobytes() if binary else sets.reshape(-1).tolist()
-    return _Tensor("BOOL", list(sets.shape), content)
+def _truths(name: str, result: CalibrationResult, binary: bool) -> _Tensor:
+    values = np.asarray(getattr(result, name))
+    content = values.tobytes() if binary else values.reshape(-1).tolist()
+    return _Tensor("BOOL", list(values.shape), content)
 
 
-_TENSORS = {OUTPUT: _probabilities, IDS: _ids, SETS: _sets, INTERVALS: _intervals}
+_TENSORS: dict[str, Callable[[CalibrationResult, bool], _Tensor]] = {
+    OUTPUT: _probabilities,
+    IDS: _ids,
+    SETS: partial(_truths, SETS),
+    INTERVALS: _intervals,
+    ACCEPTED: partial(_truths, ACCEPTED),
+}
 
 
 def bytes_of(texts: Iterable[str]) -> bytes:

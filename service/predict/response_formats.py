@@ -48,6 +48,8 @@ def to_json(result: CalibrationResult) -> bytes:
         document["sets"] = set_classes(result.sets)
     if result.intervals is not None:
         document["intervals"] = result.intervals
+    if result.accepted is not None:
+        document["accepted"] = result.accepted
     if result.ids is not None:
         document["prediction_ids"] = result.ids
     document["calibrator"] = _served_by(result)
@@ -73,8 +75,8 @@ def to_arrow(result: CalibrationResult) -> bytes:
 
     The column `probabilities` holds lists of K numbers. With `top_k`, it holds those of the most
     likely classes, and the column `classes` their numbers. `sets` is a column of lists of numbers
-    of classes, `intervals` one of lists of pairs. `prediction_ids` is a column of text, null for
-    rows without an id.
+    of classes, `intervals` one of lists of pairs, `accepted` one of truth values. `prediction_ids`
+    is a column of text, null for rows without an id.
     """
     if result.top_k is None:
         columns = {"probabilities": result.probabilities}
@@ -95,6 +97,9 @@ def to_arrow(result: CalibrationResult) -> bytes:
         pairs = pa.FixedSizeListArray.from_arrays(pa.array(result.intervals.reshape(-1)), 2)
         lists.append(pa.FixedSizeListArray.from_arrays(pairs, result.intervals.shape[1]))
         names.append("intervals")
+    if result.accepted is not None:
+        lists.append(pa.array(result.accepted))
+        names.append("accepted")
     if result.ids is not None:
         lists.append(pa.array(result.ids, pa.string()))
         names.append("prediction_ids")
@@ -117,6 +122,8 @@ def to_npz(result: CalibrationResult) -> bytes:
         arrays["sets"] = result.sets
     if result.intervals is not None:
         arrays["intervals"] = np.asarray(result.intervals, "<f4")
+    if result.accepted is not None:
+        arrays["accepted"] = result.accepted
     if result.ids is not None:
         arrays["prediction_ids"] = np.array([id or "" for id in result.ids], f"S{ID_LENGTH}")
     file = io.BytesIO()
@@ -133,7 +140,7 @@ ENCODERS: dict[str, Callable[[CalibrationResult], bytes]] = {
 }
 #: Media types that support `top_k`; a .npy file holds a single array.
 WITH_TOP = (JSON, ARROW)
-#: Media types that support prediction sets and intervals.
+#: Media types that support prediction sets, intervals and `accepted`.
 WITH_SETS = (JSON, ARROW, NPZ)
 #: Media types that support prediction ids, and those that have them by default.
 WITH_IDS, IDS_BY_DEFAULT = (JSON, ARROW, NPZ), (JSON, NPZ)

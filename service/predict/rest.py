@@ -97,6 +97,15 @@ _DOCUMENTED = {
             "schema": {"type": "boolean", "default": False},
         },
         {
+            "name": "accepted",
+            "in": "query",
+            "required": False,
+            "description": "Whether to return which rows are accepted, too, (N,): those whose "
+            "confidence reaches the threshold of rejection. Only of a version that was fitted "
+            "with `max_risk`.",
+            "schema": {"type": "boolean", "default": False},
+        },
+        {
             "name": "ids",
             "in": "query",
             "required": False,
@@ -142,12 +151,12 @@ _DOCUMENTED = {
             "description": "In the format that `Accept` prefers; the default is JSON. As .npy: "
             "float32 (N, K). As an Arrow stream: one batch with the column `probabilities`, "
             "lists of K float32; the schema's metadata has `calibrator`, as in JSON; with `ids`, "
-            "a column `prediction_ids` of text, and with `sets` or `intervals` a column of lists. "
-            "As .npz: "
-            "`probabilities`, `prediction_ids` (N,) as bytes, empty for rows without an id, and "
-            "with `sets` or `intervals` an array of that name. The header `Recalib-Calibrator: "
-            "uncalibrated` marks the answer of a model without a champion; `Recalib-Warning` says "
-            "why rows may not be logits.",
+            "a column `prediction_ids` of text, with `sets` or `intervals` a column of lists, and "
+            "with `accepted` one of truth values. As .npz: `probabilities`, `prediction_ids` (N,) "
+            "as bytes, empty for rows without an id, and with `sets`, `intervals` or "
+            "`accepted` an array of that name. The header `Recalib-Calibrator:"
+            " uncalibrated` marks the answer of a model without a champion; "
+            "`Recalib-Warning` says why rows may not be logits.",
             "content": {NPY: _BYTES, ARROW: _BYTES, NPZ: _BYTES},
         }
     },
@@ -193,6 +202,7 @@ class _Options(NamedTuple):
     top_k: int | None
     sets: bool
     intervals: bool
+    accepted: bool
     #: Share of rows that get ids; None: not in the query.
     ids: float | None
     segment: str
@@ -210,7 +220,7 @@ class _Options(NamedTuple):
 
 
 _PARAMETERS = frozenset(
-    ("calibrator", "group", "ids", "input", "intervals", "segment", "sets", "top_k")
+    ("accepted", "calibrator", "group", "ids", "input", "intervals", "segment", "sets", "top_k")
 )
 
 
@@ -230,7 +240,9 @@ def _options(query: bytes, encoding: bytes, content_type: bytes, accept: bytes) 
         top_k = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
         if top_k == 0:
             raise InputError("top_k", found=repr(text[:40]), accepted="a whole number, 1 or more")
-    sets, intervals = (_truth_value(parameters, name) for name in ("sets", "intervals"))
+    sets, intervals, rejects = (
+        _truth_value(parameters, name) for name in ("sets", "intervals", "accepted")
+    )
     ids = parse_share(parameters["ids"]) if "ids" in parameters else None
     if encoding not in (b"", b"identity"):
         accepted = "none; inference under /v2 reads gzip"
@@ -242,13 +254,14 @@ def _options(query: bytes, encoding: bytes, content_type: bytes, accept: bytes) 
         top_k,
         sets,
         intervals,
+        rejects,
         ids,
         parameters.get("segment", ""),
         parameters.get("group", ""),
         parse_media_type(content_type.decode("latin-1") or JSON, REQUEST_TYPES),
         negotiate(
             accept.decode("latin-1"),
-            _RESPONSE_TYPES[top_k is not None, (ids or 0) > 0, sets or intervals],
+            _RESPONSE_TYPES[top_k is not None, (ids or 0) > 0, sets or intervals or rejects],
         ),
     )
 
@@ -279,6 +292,7 @@ def _decode(state: State, loaded: LoadedCalibrator, body: bytes, options: _Optio
         options.top_k,
         options.sets,
         options.intervals,
+        options.accepted,
         ids,
         options.segment,
         options.group,

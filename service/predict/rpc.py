@@ -73,6 +73,7 @@ def _decode(request: pb.CalibrateRequest) -> Batch:
         top_k,
         request.sets,
         request.intervals,
+        request.accepted,
         request.ids,
         request.segment,
         request.group,
@@ -89,6 +90,7 @@ def _encode(result: CalibrationResult, *, in_bytes: bool) -> pb.CalibrateRespons
         ),
         prediction_ids=[id or "" for id in result.ids or ()],
         warnings=[result.warning] if result.warning else [],
+        accepted=[] if result.accepted is None else result.accepted.tolist(),
     )
     if result.sets is not None:
         response.sets.extend(pb.ClassSet(classes=row) for row in set_classes(result.sets))

@@ -48,6 +48,13 @@ _INTERVALS: list[list[list[float]]] = Field(
 )
 
 
+_ACCEPTED: list[bool] = Field(
+    default=[],
+    description="(N,); whether the confidence of each row reaches the version's threshold of "
+    "rejection. Only with `accepted=true`.",
+)
+
+
 class Calibrated(BaseModel):
     """The calibrator of the response."""
 
@@ -71,6 +78,7 @@ class CalibrateAnswer(BaseModel):
     calibrator: Calibrated
     sets: list[list[int]] = _SETS
     intervals: list[list[list[float]]] = _INTERVALS
+    accepted: list[bool] = _ACCEPTED
     prediction_ids: PredictionIds = _IDS
     warnings: list[str] = _WARNINGS
 
@@ -94,5 +102,6 @@ class TopAnswer(BaseModel):
     calibrator: Calibrated
     sets: list[list[int]] = _SETS
     intervals: list[list[list[float]]] = _INTERVALS
+    accepted: list[bool] = _ACCEPTED
     prediction_ids: PredictionIds = _IDS
     warnings: list[str] = _WARNINGS

@@ -41,6 +41,7 @@ def model(server: Server) -> str:
         sets = {"sets": "raps", "coverage": 0.8, "sets_by": "class", "promote": False}
         sets |= {"sets_folds": 3, "sets_penalty": 0.2, "sets_k_reg": 1}
         client.wait(client.fit("calibrated", "val", **sets), progress=False)
+        client.wait(client.fit("calibrated", "val", max_risk=0.4, promote=False), progress=False)
         client.promote("calibrated", 1)
     return "calibrated"
 
@@ -61,6 +62,17 @@ def test_sets_are_those_of_the_library(client: Either, model: str) -> None:
     assert client.predict(model, rows[:2], calibrator=3).sets is None
     with pytest.raises(InvalidRequestError, match="without thresholds of prediction sets"):
         client.predict(model, rows[:2], sets=True)
+
+
+def test_accepted_rows_are_those_of_the_library(client: Either, model: str) -> None:
+    rows = LOGITS.astype(np.float32)
+    answer = client.predict(model, rows, calibrator=4, ids=0, accepted=True)
+    expected = recalib.fit(LOGITS, LABELS, max_risk=0.4).is_accepted(rows)
+    np.testing.assert_array_equal(answer.accepted, expected)
+    assert 0 < expected.mean() < 1
+    assert client.predict(model, rows[:2], calibrator=4).accepted is None
+    with pytest.raises(InvalidRequestError, match="without a threshold of rejection"):
+        client.predict(model, rows[:2], accepted=True)
 
 
 def test_intervals_are_those_of_the_library(client: Either, model: str) -> None:

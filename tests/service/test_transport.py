@@ -40,6 +40,7 @@ def test_openapi_document_is_valid(service: Service) -> None:
         "top_k",
         "sets",
         "intervals",
+        "accepted",
         "ids",
         "segment",
         "group",

@@ -714,7 +714,7 @@ class DatasetPage(_message.Message):
     def __init__(self, items: _Optional[_Iterable[_Union[Dataset, _Mapping]]] = ..., next_cursor: _Optional[str] = ...) -> None: ...
 
 class CreateCalibratorRequest(_message.Message):
-    __slots__ = ("model", "dataset", "map", "objective", "options", "promote", "parameters", "row_digests", "force", "sets", "coverage", "sets_by", "sets_folds", "sets_penalty", "sets_k_reg", "resampled")
+    __slots__ = ("model", "dataset", "map", "objective", "options", "promote", "parameters", "row_digests", "force", "sets", "coverage", "sets_by", "sets_folds", "sets_penalty", "sets_k_reg", "resampled", "max_risk")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     DATASET_FIELD_NUMBER: _ClassVar[int]
     MAP_FIELD_NUMBER: _ClassVar[int]
@@ -731,6 +731,7 @@ class CreateCalibratorRequest(_message.Message):
     SETS_PENALTY_FIELD_NUMBER: _ClassVar[int]
     SETS_K_REG_FIELD_NUMBER: _ClassVar[int]
     RESAMPLED_FIELD_NUMBER: _ClassVar[int]
+    MAX_RISK_FIELD_NUMBER: _ClassVar[int]
     model: str
     dataset: str
     map: str
@@ -747,7 +748,8 @@ class CreateCalibratorRequest(_message.Message):
     sets_penalty: float
     sets_k_reg: int
     resampled: _struct_pb2.Struct
-    def __init__(self, model: _Optional[str] = ..., dataset: _Optional[str] = ..., map: _Optional[str] = ..., objective: _Optional[str] = ..., options: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., promote: _Optional[_Union[Promote, str]] = ..., parameters: _Optional[bytes] = ..., row_digests: _Optional[bytes] = ..., force: _Optional[bool] = ..., sets: _Optional[str] = ..., coverage: _Optional[float] = ..., sets_by: _Optional[str] = ..., sets_folds: _Optional[int] = ..., sets_penalty: _Optional[float] = ..., sets_k_reg: _Optional[int] = ..., resampled: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
+    max_risk: float
+    def __init__(self, model: _Optional[str] = ..., dataset: _Optional[str] = ..., map: _Optional[str] = ..., objective: _Optional[str] = ..., options: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., promote: _Optional[_Union[Promote, str]] = ..., parameters: _Optional[bytes] = ..., row_digests: _Optional[bytes] = ..., force: _Optional[bool] = ..., sets: _Optional[str] = ..., coverage: _Optional[float] = ..., sets_by: _Optional[str] = ..., sets_folds: _Optional[int] = ..., sets_penalty: _Optional[float] = ..., sets_k_reg: _Optional[int] = ..., resampled: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., max_risk: _Optional[float] = ...) -> None: ...
 
 class GetCalibratorRequest(_message.Message):
     __slots__ = ("model", "version")
@@ -1424,7 +1426,7 @@ class Matrix(_message.Message):
     def __init__(self, rows: _Optional[int] = ..., classes: _Optional[int] = ..., datatype: _Optional[_Union[Datatype, str]] = ..., raw: _Optional[bytes] = ..., values: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class CalibrateRequest(_message.Message):
-    __slots__ = ("model", "calibrator", "input", "matrix", "ids", "top_k", "segment", "group", "sets", "intervals")
+    __slots__ = ("model", "calibrator", "input", "matrix", "ids", "top_k", "segment", "group", "sets", "intervals", "accepted")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     CALIBRATOR_FIELD_NUMBER: _ClassVar[int]
     INPUT_FIELD_NUMBER: _ClassVar[int]
@@ -1435,6 +1437,7 @@ class CalibrateRequest(_message.Message):
     GROUP_FIELD_NUMBER: _ClassVar[int]
     SETS_FIELD_NUMBER: _ClassVar[int]
     INTERVALS_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     model: str
     calibrator: str
     input: Input
@@ -1445,10 +1448,11 @@ class CalibrateRequest(_message.Message):
     group: str
     sets: bool
     intervals: bool
-    def __init__(self, model: _Optional[str] = ..., calibrator: _Optional[str] = ..., input: _Optional[_Union[Input, str]] = ..., matrix: _Optional[_Union[Matrix, _Mapping]] = ..., ids: _Optional[float] = ..., top_k: _Optional[int] = ..., segment: _Optional[str] = ..., group: _Optional[str] = ..., sets: _Optional[bool] = ..., intervals: _Optional[bool] = ...) -> None: ...
+    accepted: bool
+    def __init__(self, model: _Optional[str] = ..., calibrator: _Optional[str] = ..., input: _Optional[_Union[Input, str]] = ..., matrix: _Optional[_Union[Matrix, _Mapping]] = ..., ids: _Optional[float] = ..., top_k: _Optional[int] = ..., segment: _Optional[str] = ..., group: _Optional[str] = ..., sets: _Optional[bool] = ..., intervals: _Optional[bool] = ..., accepted: _Optional[bool] = ...) -> None: ...
 
 class CalibrateResponse(_message.Message):
-    __slots__ = ("probabilities", "calibrator", "prediction_ids", "top_k", "warnings", "sets", "intervals")
+    __slots__ = ("probabilities", "calibrator", "prediction_ids", "top_k", "warnings", "sets", "intervals", "accepted")
     PROBABILITIES_FIELD_NUMBER: _ClassVar[int]
     CALIBRATOR_FIELD_NUMBER: _ClassVar[int]
     PREDICTION_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -1456,6 +1460,7 @@ class CalibrateResponse(_message.Message):
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
     SETS_FIELD_NUMBER: _ClassVar[int]
     INTERVALS_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     probabilities: Matrix
     calibrator: Calibrated
     prediction_ids: _containers.RepeatedScalarFieldContainer[str]
@@ -1463,7 +1468,8 @@ class CalibrateResponse(_message.Message):
     warnings: _containers.RepeatedScalarFieldContainer[str]
     sets: _containers.RepeatedCompositeFieldContainer[ClassSet]
     intervals: Matrix
-    def __init__(self, probabilities: _Optional[_Union[Matrix, _Mapping]] = ..., calibrator: _Optional[_Union[Calibrated, _Mapping]] = ..., prediction_ids: _Optional[_Iterable[str]] = ..., top_k: _Optional[_Union[Top, _Mapping]] = ..., warnings: _Optional[_Iterable[str]] = ..., sets: _Optional[_Iterable[_Union[ClassSet, _Mapping]]] = ..., intervals: _Optional[_Union[Matrix, _Mapping]] = ...) -> None: ...
+    accepted: _containers.RepeatedScalarFieldContainer[bool]
+    def __init__(self, probabilities: _Optional[_Union[Matrix, _Mapping]] = ..., calibrator: _Optional[_Union[Calibrated, _Mapping]] = ..., prediction_ids: _Optional[_Iterable[str]] = ..., top_k: _Optional[_Union[Top, _Mapping]] = ..., warnings: _Optional[_Iterable[str]] = ..., sets: _Optional[_Iterable[_Union[ClassSet, _Mapping]]] = ..., intervals: _Optional[_Union[Matrix, _Mapping]] = ..., accepted: _Optional[_Iterable[bool]] = ...) -> None: ...
 
 class ClassSet(_message.Message):
     __slots__ = ("classes",)
