@@ -16,7 +16,7 @@ import numpy as np
 from anyio import CapacityLimiter, to_thread
 from numpy.typing import NDArray
 
-from recalib.core.arrays import RESEMBLANCE_HINT, Floats, probability_resemblance
+from recalib.core.arrays import Floats, probability_resemblance, undeclared_text
 from recalib.core.group_numbers import group_number
 from recalib.errors import InputError, TooLargeError, UnavailableError
 from recalib.maps.venn_abers import VennAbers
@@ -161,7 +161,7 @@ def _resemblance(loaded: LoadedCalibrator, batch: Batch, logits: Floats) -> str:
     if batch.input != "logits" or logits[0].min() < 0 or loaded.calibrator.is_multilabel:
         return ""
     reason = probability_resemblance(logits)
-    return f"logits: {reason}; {RESEMBLANCE_HINT}" if reason else ""
+    return undeclared_text(reason)
 
 
 #: By the name of an answer: what its version has, and the option of the fit.

@@ -240,10 +240,40 @@ def test_scores_of_class_1_that_look_like_probabilities_cause_a_warning() -> Non
     fitted.predict(p, input="logits")
 
 
+def test_fits_refuse_what_is_surely_no_logits_unless_its_kind_is_said() -> None:
+    """Ten rows and more: probabilities, percentages, predicted classes; others only warn."""
+    p = FITTED.predict(LOGITS)
+    one_hot = np.eye(3)[p.argmax(axis=1)]
+    hard = (LOGITS[:, 0] > 0).astype(float)
+    for scores, labels, found in (
+        (p, LABELS, "rows that are no logits: every row is non-negative and sums to 1; accepted"),
+        (100 * p, LABELS, "sums to 100, as percentages are: divide by 100; accepted: if these"),
+        (
+            one_hot,
+            LABELS,
+            "found predicted classes, 0 and 1; accepted: the logits or",
+        ),
+        (
+            hard,
+            LABELS == 1,
+            "found predicted classes, 0 and 1; accepted: the logits or",
+        ),
+    ):
+        with pytest.raises(InputError, match=found):
+            recalib.fit(scores, labels)
+    with pytest.warns(RecalibWarning, match="all scores are between 0 and 100, as percentages are"):
+        recalib.fit(100 * p[:, 1], LABELS == 1, "vector")
+    assert recalib.fit(p, LABELS, input="probabilities").card.input == "probabilities"
+    assert recalib.fit(p, LABELS, input="logits").card.fit.warnings == ()
+
+
 def test_comparisons_warn_of_probabilities_without_input() -> None:
     p = FITTED.predict(LOGITS)
-    with pytest.warns(RecalibWarning, match="sums to 1; if these are probabilities, write input="):
+    with pytest.raises(InputError, match="sums to 1; accepted: if these are probabilities, write"):
         recalib.compare(p, LABELS, maps="temperature")
+    noisy = p * np.linspace(0.995, 1.005, len(p))[:, None]
+    with pytest.warns(RecalibWarning, match="sums to 1; if these are probabilities, write input="):
+        recalib.compare(noisy, LABELS, maps="temperature")
     comparison = recalib.compare(p, LABELS, maps="temperature", input="probabilities")
     assert [entry.calibrator.card.map for entry in comparison.entries] == ["temperature"]
 

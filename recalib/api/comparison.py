@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from recalib.core.arrays import RESEMBLANCE_HINT, WeightKind, probability_resemblance
+from recalib.core.arrays import WeightKind, check_undeclared, undeclared_text
 from recalib.core.card import PredictionPolicy
 from recalib.core.class_names import check_label_rows, class_indices
 from recalib.core.inputs import check_index, frame_columns, score_matrix
@@ -61,7 +61,7 @@ def compare(
     maps: names in `recalib.maps.MAPS`, or one name; by default all that fit the objectives.
     objectives: names in `recalib.objectives.OBJECTIVES`.
     input: whether the scores are logits or probabilities. By default they are logits, with a
-        warning if they look like probabilities.
+        warning if they look like probabilities, and an error if they surely are.
     class_labels: names of the classes, if the labels are names.
     predictions: which predictions the recommended map may change, as for `map='auto'` in
         `recalib.fit`: `may_change` by default, `keep_order` or `keep`.
@@ -84,7 +84,7 @@ def compare(
     pairs, _ = compatible_pairs(_names(maps), _names(objectives))
     kind: Kind = input or "logits"
     validation, class_labels = _labelled_data(logits, labels, kind, class_labels)
-    _warn(probability_resemblance(validation.logits) if input is None else "")
+    _warn(check_undeclared(validation.logits) if input is None else "")
     test = None
     if (test_logits is None) != (test_labels is None):
         accepted = "both test_logits and test_labels, or neither"
@@ -153,7 +153,7 @@ def report(
     if task == "multilabel":
         _check_label_options(objectives, shift, predictions, preserve_accuracy)
         rows, names = _label_data(logits, labels, kind, class_labels)
-        _warn(label_resemblance(rows.logits) if input is None else "")
+        _warn(undeclared_text(label_resemblance(rows.logits)) if input is None else "")
         fields = "test_logits", "test_labels"
         test_rows, _ = _label_data(
             test_logits, test_labels, kind, names, rows.logits.shape[1], fields
@@ -164,7 +164,7 @@ def report(
         )
     pairs, _ = compatible_pairs(_names(maps), _names(objectives))
     validation, names = _labelled_data(logits, labels, kind, class_labels)
-    _warn(probability_resemblance(validation.logits) if input is None else "")
+    _warn(check_undeclared(validation.logits) if input is None else "")
     test = _test_data("test_", test_logits, test_labels, kind, names, validation)
     shifted = {
         name: _source(name, _test_data(f"shift {name}: ", *rows, kind, names, validation))
@@ -188,10 +188,10 @@ def _names(names: str | Iterable[str] | None) -> list[str] | None:
     return [names] if isinstance(names, str) else list(names)
 
 
-def _warn(resemblance: str) -> None:
+def _warn(undeclared: str) -> None:
     """Warn, in the caller of the public function, of logits that look like probabilities."""
-    if resemblance:
-        warnings.warn(f"logits: {resemblance}; {RESEMBLANCE_HINT}", RecalibWarning, stacklevel=3)
+    if undeclared:
+        warnings.warn(undeclared, RecalibWarning, stacklevel=3)
 
 
 def _check_label_options(

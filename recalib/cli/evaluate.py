@@ -143,15 +143,15 @@ class _Request:
 
     def read(self, path: Path, task: Task = "multiclass") -> tuple[RowData, dict[str, Any]]:
         """Return the rows of a file, and the scores to measure by their kind."""
-        from recalib.core.arrays import RESEMBLANCE_HINT, probability_resemblance
+        from recalib.core.arrays import check_undeclared
 
         names = None if self.fitted is None else self.fitted.card.labels
         rows = read_file(path, self.selection, names, input=self.kind, task=task)
         if self.fitted is not None:
             return rows, {"probabilities": self.fitted.predict(rows.logits, input=self.input)}
         is_guess = self.input is None and task == "multiclass"
-        if is_guess and (resemblance := probability_resemblance(rows.logits)):
-            warn(f"logits: {resemblance}; {RESEMBLANCE_HINT}")
+        if is_guess and (undeclared := check_undeclared(rows.logits)):
+            warn(undeclared)
         return rows, {self.kind: rows.logits}
 
     def sample_weight(self, rows: RowData) -> Any:

@@ -68,7 +68,7 @@ def fit(
     task: Task = "multiclass",
     input: Annotated[
         Literal["logits", "probabilities"] | None,
-        typer.Option(help="Logits by default, with a warning if they look like probabilities."),
+        typer.Option(help="Logits by default, with an error if they surely are probabilities."),
     ] = None,
     scores: Scores = None,
     label: Label = None,

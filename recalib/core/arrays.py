@@ -30,6 +30,8 @@ _FLOATS = (np.float16, np.float32, np.float64)
 #: How far a row of probabilities may be from summing to one: float16 rounds 1,000 classes to
 #: about 1e-3, and anything beyond that is not a rounding error.
 _SUM_TOLERANCE = 1e-2
+#: Of rows that are surely probabilities.
+_CERTAIN = 1e-3
 #: Smaller probabilities are clipped to this before the logarithm: the float32 softmax of a
 #: confident network underflows to 0, which means "below 1e-38", not "impossible".
 SMALLEST_PROBABILITY = 1e-38
@@ -40,6 +42,9 @@ _ONE_COLUMN = (
 )
 #: As many log-odds are hardly ever all between 0 and 1.
 _LEAST_SCORES = 10
+#: Log-odds of no class are all positive up to so large.
+_LEAST_PERCENTAGE = 30
+_DIVIDE = ", as percentages are: divide by 100"
 #: The largest sum of counts whose rows are repeated in memory.
 _MAX_REPEATED = 100_000_000
 #: What to write for logits that look like probabilities.
@@ -161,23 +166,53 @@ def probability_resemblance(logits: Floats) -> str:
     """
     if logits.shape[1] == 2 and not logits[:, 0].any():  # scores of class 1
         p = logits[:, 1]
-        alike = len(p) >= _LEAST_SCORES and p.min() >= 0 and p.max() <= 1 and (p % 1).any()
-        return "all scores are between 0 and 1" if alike else ""
+        if len(p) < _LEAST_SCORES or p.min() < 0 or not (p % 1).any() or p.max() > 100:
+            return ""
+        if p.max() > _LEAST_PERCENTAGE:
+            return f"all scores are between 0 and 100{_DIVIDE}"
+        return "all scores are between 0 and 1" if p.max() <= 1 else ""
     if not (total := _common_sum(logits[:1])):  # enough for logits in practice
         return ""
     if _common_sum(logits) != total or not (logits % 1).any():
         return ""
-    advice = "" if total == 1 else ", as percentages do: divide by 100"
-    return f"every row is non-negative and sums to {total}{advice}"
+    return f"every row is non-negative and sums to {total}{'' if total == 1 else _DIVIDE}"
 
 
-def _common_sum(rows: Floats) -> int:
+def check_undeclared(logits: Floats) -> str:
+    """Return the warning of `probability_resemblance` for scores whose kind nobody has stated.
+
+    Raises
+    ------
+    InputError: the scores are surely not logits: ten rows and more, all of which are non-negative
+        with a sum of 1 or of 100 within 0.1%, or all of which are predicted classes, 0 and 1.
+    """
+    reason, is_long = probability_resemblance(logits), len(logits) >= _LEAST_SCORES
+    if reason and is_long and _common_sum(logits, _CERTAIN):
+        found = f"rows that are no logits: {reason}"
+        raise InputError("logits", found=found, accepted=RESEMBLANCE_HINT)
+    if is_long and logits.min() == 0 and logits.max() == 1 and not (logits % 1).any():
+        is_column = logits.shape[1] == 2 and not logits[:, 0].any()
+        if is_column or _common_sum(logits) == 1:
+            accepted = (
+                "the logits or probabilities of which they are the argmax, or if these numbers are "
+                'meant, input="logits" or input="probabilities"'
+            )
+            raise InputError("logits", found="predicted classes, 0 and 1", accepted=accepted)
+    return undeclared_text(reason)
+
+
+def undeclared_text(reason: str) -> str:
+    """Return the warning about logits that look like probabilities for a reason; "" without any."""
+    return f"logits: {reason}; {RESEMBLANCE_HINT}" if reason else ""
+
+
+def _common_sum(rows: Floats, tolerance: float = _SUM_TOLERANCE) -> int:
     """Return the sum of each of non-negative rows, 1 or 100; 0 for any other."""
     if rows.min() < 0:
         return 0
     sums = rows.sum(axis=1, dtype=np.float64)
     for total in (1, 100):
-        if np.abs(sums - total).max() <= _SUM_TOLERANCE * total:
+        if np.abs(sums - total).max() <= tolerance * total:
             return total
     return 0
 

@@ -20,9 +20,10 @@ from recalib.core.arrays import (
     check_labels,
     check_logits,
     check_probabilities,
+    check_undeclared,
     check_weights,
     drop_rows_without_weight,
-    probability_resemblance,
+    undeclared_text,
 )
 from recalib.core.arrays import log_probabilities as as_logits
 from recalib.core.blas_threads import one_blas_thread
@@ -134,7 +135,7 @@ def fit(
         `recalib.maps.labels.LABEL_MAPS`, which calibrates each column by itself. A label that all
         rows have, or none, keeps its probability.
     input: the kind of values in `logits`; never guessed. By default they are logits, with a
-        warning if they look like probabilities.
+        warning if they look like probabilities, and an error if they surely are.
     sample_weight: (N,), weights of rows: non-negative; equal by default. A row of weight 0 is as
         if it were not there.
     weights: the same as `sample_weight`.
@@ -238,7 +239,10 @@ def fit(
             held_out = z[other_half], y[other_half]
             z, y = z[half], y[half]
         counts = group_counts(y, z.shape[1])
-    reason = label_resemblance if task == "multilabel" else probability_resemblance
+    undeclared = ""
+    if input is None:
+        is_labels = task == "multilabel"
+        undeclared = undeclared_text(label_resemblance(z)) if is_labels else check_undeclared(z)
     fit_part = partial(
         fit_rows, request, start=start, progress=progress, device=device, labels=names,
         task=task, input=kind, mask=mask,
@@ -246,7 +250,7 @@ def fit(
     calibrator, diagnosis = fit_part(
         ArrayRows(z, y, w),
         groups=units,
-        warnings=data_warnings(counts, reason(z) if input is None else "", mask),
+        warnings=data_warnings(counts, undeclared, mask),
         data=msgspec.structs.replace(data or DataSummary(0), rows=len(z)),
     )
     with one_blas_thread():

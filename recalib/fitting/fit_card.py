@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 import recalib
-from recalib.core.arrays import RESEMBLANCE_HINT, Floats, Integers
+from recalib.core.arrays import Floats, Integers
 from recalib.core.card import Card, FitSummary, MetricValue, ReliabilityBins
 from recalib.core.masks import Mask
 from recalib.core.options import options_of
@@ -77,13 +77,13 @@ def create_card(
     )
 
 
-def data_warnings(counts: Integers | None, resemblance: str, mask: Mask | None) -> list[str]:
+def data_warnings(counts: Integers | None, undeclared: str, mask: Mask | None) -> list[str]:
     """Return warnings about rows, independent of the map.
 
     Parameters
     ----------
     counts: (K,), the rows with each label; None of independent labels.
-    resemblance: why the logits look like probabilities, "" if they do not; the last warning.
+    undeclared: that logits look like probabilities, "" if they do not; the last warning.
     mask: the rule of logits that stand for −inf, if there is one.
     """
     messages = []
@@ -94,8 +94,8 @@ def data_warnings(counts: Integers | None, resemblance: str, mask: Mask | None) 
         messages.append(f"{text}: {first_numbers(absent)}")
     if mask is not None:
         messages.append(mask.warning)
-    if resemblance:
-        messages.append(f"logits: {resemblance}; {RESEMBLANCE_HINT}")
+    if undeclared:
+        messages.append(undeclared)
     return messages
 
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 import msgspec
 
 from recalib.calibrator import Calibrator
-from recalib.core.arrays import WeightKind, check_weight_kind
+from recalib.core.arrays import WeightKind, check_undeclared, check_weight_kind
 from recalib.core.card import DataSummary, ReliabilityBins
 from recalib.core.executors import Cluster, open_workers
 from recalib.drift.reference_histogram import histogram_of_counts
@@ -101,7 +101,7 @@ def fit(
         rows = FragmentRows(workers, fragments, kind)
         survey = rows.survey(weight_kind)
         is_small = survey.rows == len(survey.labels)
-        resemblance = survey.resemblance if input is None else ""
+        undeclared = check_undeclared(survey.logits) if input is None else ""
         calibrator, _ = fit_rows(
             request,
             survey.sample,
@@ -109,7 +109,7 @@ def fit(
             source=None if is_small else rows,
             start=start,
             progress=progress,
-            warnings=data_warnings(survey.counts, resemblance, survey.mask),
+            warnings=data_warnings(survey.counts, undeclared, survey.mask),
             input=kind,
             mask=survey.mask,
             data=DataSummary(rows=survey.rows, name=source_name(source)),

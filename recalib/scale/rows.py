@@ -18,7 +18,6 @@ from recalib.core.arrays import (
     WeightKind,
     centre_log_odds,
     log_probabilities,
-    probability_resemblance,
 )
 from recalib.core.executors import Workers
 from recalib.core.masks import LowLogits, Mask, find_mask
@@ -69,8 +68,6 @@ class RowSurvey:
     epsilon: float
     #: Of all logits, to find masks.
     low: LowLogits
-    #: Why every row could be probabilities, "" if not.
-    resemblance: str
     #: Evenly spaced rows, (n, K) and (n,), and the distance between them.
     logits: Floats
     labels: Integers
@@ -110,7 +107,6 @@ class RowSurvey:
             max(part.largest for part in parts),
             max(part.epsilon for part in parts),
             reduce(LowLogits.merge, (part.low for part in parts)),
-            parts[0].resemblance if all(part.resemblance for part in parts) else "",
             *sample.candidates(),
             sample.step,
         )
@@ -357,7 +353,6 @@ def _survey(kind: Input, task: tuple[float, Fragment]) -> RowSurvey:
                 largest=max(abs(lowest), abs(float(tops.max()))),
                 epsilon=float(np.finfo(z.dtype).eps),
                 low=LowLogits.of(z, y),
-                resemblance=probability_resemblance(z) if kind == "logits" else "",
                 logits=z[:0].copy(),  # a view would keep the chunk in memory
                 labels=y[:0].copy(),
             )

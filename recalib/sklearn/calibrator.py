@@ -25,8 +25,8 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
     map: a name in `recalib.maps.MAPS`, or `auto`, as in `recalib.fit`.
     objective: a name in `recalib.objectives.OBJECTIVES`.
     options: options of the map and the objective by name.
-    input: `logits` or `probabilities`, the kind of scores. By default they are logits, with a
-        `RecalibWarning` if they look like probabilities.
+    input: `logits` or `probabilities`, the kind of scores; logits by default, as in
+        `recalib.fit`.
     weight_kind: `survey` or `counts`, what `sample_weight` is; see `recalib.fit`.
 
     Attributes

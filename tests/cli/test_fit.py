@@ -66,13 +66,17 @@ def test_input_probabilities(cli: Cli) -> None:
 
 
 @pytest.mark.filterwarnings("always::recalib.errors.RecalibWarning")  # of `predict`
-def test_probabilities_in_place_of_logits_cause_a_warning(cli: Cli) -> None:
+def test_probabilities_in_place_of_logits_are_refused(cli: Cli) -> None:
+    """Predictions, which may be of one row, warn."""
     p = np.exp(LOGITS) / np.exp(LOGITS).sum(axis=1, keepdims=True)
     cli.write("p.npz", write_npz(p, LABELS))
-    result = cli("fit", "p.npz", "-o", "p.calib")
-    assert result.status == 0
-    assert result.err.startswith("warning: logits: every row is non-negative and sums to 1; if ")
-    assert result.err.count("\n") == 1
+    refused = "logits: found rows that are no logits: every row is non-negative and sums to 1;"
+    for command in ("fit p.npz -o p.calib", "evaluate p.npz"):
+        result = cli(*command.split())
+        assert result.status == 2
+        assert refused in " ".join(result.err.split())
+        assert "write --input probabilities, otherwise --input logits" in result.err
+    assert not (cli.folder / "p.calib").exists()
     result = cli("apply", cli.fitted(), "p.npz", "-o", "out.npz")
     assert result.status == 0
     assert result.err.startswith("warning: values: every row is non-negative and sums to 1, but ")

@@ -159,10 +159,13 @@ def test_metrics_above_a_million_logits_are_those_of_rounded_probabilities(
     assert before == pytest.approx(expected, rel=1e-5)
 
 
-def test_probabilities_in_place_of_logits_cause_a_warning(known) -> None:
+def test_probabilities_in_place_of_logits_are_refused(known) -> None:
+    """Rounded ones, whose sums are 1 only roughly, and predictions warn."""
     logits, labels = known
     probabilities = NumpyOps().softmax(logits)
-    fitted = fit(probabilities, labels)
+    with pytest.raises(InputError, match=r"sums to 1; accepted: .* write input=.probabilities."):
+        fit(probabilities, labels)
+    fitted = fit(probabilities * np.linspace(0.995, 1.005, 2000)[:, None], labels)
     assert 'write input="probabilities"' in fitted.card.fit.warnings[-1]
     assert "sums to 1" in fitted.card.fit.warnings[-1]
     with pytest.warns(RecalibWarning, match="takes logits"):

@@ -81,14 +81,15 @@ def test_checks_of_any_number_of_features_are_skipped() -> None:
     assert [check["status"] for check in check_estimator(Calibrator())] == ["passed"]
 
 
-def test_probabilities_without_input_cause_a_warning() -> None:
-    """Of two classes in one column too; with `input` there is none."""
+def test_probabilities_without_input_are_named() -> None:
+    """One column might be log-odds and warns; rows that sum to 1 are refused."""
     rng = np.random.default_rng(0)
     p = 1 / (1 + np.exp(-rng.normal(size=(100, 1))))
     y = rng.random(100) < p[:, 0]
-    for scores in (p, np.hstack([1 - p, p])):
-        with pytest.warns(
-            RecalibWarning, match="logits: .* write input=.probabilities., otherwise"
-        ):
-            Calibrator(map="temperature").fit(scores, y)
+    with pytest.warns(RecalibWarning, match="logits: .* write input=.probabilities., otherwise"):
+        Calibrator(map="temperature").fit(p, y)
+    rows = np.hstack([1 - p, p])
+    with pytest.raises(ValueError, match=r"sums to 1; accepted: .* write input=.probabilities."):
+        Calibrator(map="temperature").fit(rows, y)
+    for scores in (p, rows):
         Calibrator(map="temperature", input="probabilities").fit(scores, y)
