@@ -394,8 +394,18 @@ def top_prediction(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Return the confidence of each row, (N,), and whether its prediction is correct, (N,)."""
     # Of the logits: two that differ may have equal probabilities after rounding.
     top, prediction = predict(logits)
+    if is_transformed(logits):
+        return take_column(logits.softmax(dim=1), prediction), prediction == labels
     confidence: Tensor = _Confidence.apply(logits, top, prediction)  # type: ignore[no-untyped-call]
     return confidence, prediction == labels
+
+
+def is_transformed(x: Tensor) -> bool:
+    """Return whether torch.func or forward mode differentiates, which need formulas in torch."""
+    if torch.compiler.is_compiling():
+        return False
+    dual = torch.autograd.forward_ad.unpack_dual(x)  # type: ignore[no-untyped-call]
+    return dual.tangent is not None or torch._C._are_functorch_transforms_active()
 
 
 class _Confidence(torch.autograd.Function):

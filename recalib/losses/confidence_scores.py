@@ -7,9 +7,8 @@ from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from recalib.losses.base import entropy, predict, split_rows, take_column
+from recalib.losses.base import entropy, is_transformed, predict, split_rows, take_column
 
 #: The maximum softmax probability; its margin over the second; the negative entropy in nats.
 #: Paper 002, appendix A, where the entropy is written with logits z instead of probabilities p.
@@ -60,6 +59,8 @@ def log_entropy(logits: Tensor, top: Tensor, prediction: Tensor) -> Tensor:
     ----------
     top, prediction: the largest logit of each row and its class, of `predict`, (N,) each.
     """
+    if is_transformed(logits):
+        return _log_entropy(logits, take_column(logits, prediction), prediction)[0]
     result, _ = _LogEntropy.apply(logits, top, prediction)  # type: ignore[no-untyped-call]
     return cast(Tensor, result)
 
@@ -84,8 +85,11 @@ class _LogEntropy(torch.autograd.Function):
         ctx.save_for_backward(*inputs, *output)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor, None, None]:
+        if torch.is_grad_enabled():  # for a second derivative
+            z, _, place, *_ = ctx.saved_tensors
+            value = _log_entropy(z, take_column(z, place), place)[0]
+            return *torch.autograd.grad(value, z, gradient, create_graph=True), None, None
         slopes = torch.empty_like(ctx.saved_tensors[0])
         arrays = (slopes, gradient, *ctx.saved_tensors)
         for out, g, z, top, place, log_h, rest in split_rows(*arrays):
@@ -101,14 +105,14 @@ class _LogEntropy(torch.autograd.Function):
 
 def _log_entropy(logits: Tensor, top: Tensor, prediction: Tensor) -> tuple[Tensor, Tensor]:
     others = (logits - top[:, None]).clamp_min_(_MIN_LOG)
-    others.scatter_(1, prediction[:, None], _MIN_LOG)
+    others = others.scatter(1, prediction[:, None], _MIN_LOG)
     second = others.amax(dim=1)
     shares = (others - second[:, None]).exp_()
     total = shares.sum(dim=1)
     s = second.exp() * total
     log_rest = torch.log1p(s)
     ratio = torch.where(s > 0, log_rest / torch.where(s > 0, s, 1.0), 1.0)
-    terms = total * (log_rest + ratio) - shares.mul_(others).sum(dim=1)
+    terms = total * (log_rest + ratio) - (shares * others).sum(dim=1)
     return (second - log_rest + terms.log()).clamp_min(_MIN_LOG), log_rest
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from recalib.core.field_types import NonNegative
-from recalib.losses.base import Regulariser, RowLoss, is_masked
+from recalib.losses.base import Regulariser, RowLoss, is_masked, is_transformed
 
 #: Pairs of classes of all rows that are computed at once.
 _MAX_ELEMENTS = 4_000_000
@@ -53,7 +53,8 @@ class Cpc(RowLoss, Regulariser):
         against_label = functional.softplus(logits - label_logits)
         is_other_class = (~masked).to(logits.dtype).scatter(1, labels[:, None], 0.0)
         one_vs_one = (against_label * is_other_class).sum(dim=1)
-        all_pairs: Tensor = _AllPairs.apply(logits, is_other_class)  # type: ignore[no-untyped-call]
+        pairs = _AllPairs.forward if is_transformed(logits) else _AllPairs.apply
+        all_pairs: Tensor = pairs(logits, is_other_class)
         # Each ordered pair has both terms of the sum.
         return self.lambda1 * one_vs_one + 2 * self.lambda2 * all_pairs
 

@@ -7,12 +7,12 @@ from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from recalib.core.field_types import AtLeastOne, Count, Positive
 from recalib.losses.base import (
     BatchLoss,
     Regulariser,
+    is_transformed,
     ops_for,
     possible_classes,
     split_rows,
@@ -66,18 +66,15 @@ class SoftBinnedEce(BatchLoss, Regulariser):
         if self.variant == "released":
             lowest = possible_classes(logits).reciprocal()[:, None]
             return self._released(confidence, correct, lowest)
-        if self.variant == "label_binned" and self.order == 2:
+        if self.variant == "label_binned" and self.order == 2 and not is_transformed(logits):
             power, _, _ = _LabelBinned.apply(  # type: ignore[no-untyped-call]
                 confidence, correct, self.bins, self.temperature
             )
             # The root has no slope at 0; this constant is far below the resolution of any sample.
             root: Tensor = (power + 1e-18).sqrt()
             return root
-        error: Tensor = soft_binned_error(
-            ops_for(logits), confidence, correct, torch.ones_like(confidence),
-            self.bins, self.temperature, self.order, self.variant,
-        )  # fmt: skip
-        return error
+        options = self.bins, self.temperature, self.order, self.variant
+        return _error(confidence, correct, *options)
 
     def _released(self, confidence: Tensor, correct: Tensor, lowest: Tensor) -> Tensor:
         """Return the loss of bins over [lowest, 1], lowest (N, 1)."""
@@ -88,6 +85,12 @@ class SoftBinnedEce(BatchLoss, Regulariser):
         accuracy = correct @ membership / membership.sum(dim=0)
         errors = (accuracy - confidence[:, None]).abs() ** self.order
         return (membership * errors).sum() / len(errors)
+
+
+def _error(confidence: Tensor, correct: Tensor, *options: Any) -> Tensor:
+    ops, ones = ops_for(confidence), torch.ones_like(confidence)
+    error: Tensor = soft_binned_error(ops, confidence, correct, ones, *options)
+    return error
 
 
 class _LabelBinned(torch.autograd.Function):
@@ -126,10 +129,13 @@ class _LabelBinned(torch.autograd.Function):
         ctx.save_for_backward(confidence, correct, *output[1:])
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, gradient: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         confidence, correct, accuracy, slope = ctx.saved_tensors
         bins, temperature = ctx.options
+        if torch.is_grad_enabled():  # for a second derivative
+            root = _error(confidence, correct, bins, temperature, 2.0, "label_binned")
+            slopes = torch.autograd.grad(root**2, confidence, gradient, create_graph=True)
+            return *slopes, None, None, None
         parts = []
         for c, a in split_rows(confidence, correct):
             u, distances, scale = _memberships(c, bins, temperature)

@@ -389,3 +389,43 @@ def test_sb_ece_of_equal_confidences_is_a_number(off):
     loss.backward()
     assert torch.isfinite(loss)
     assert torch.isfinite(logits.grad).all()
+
+
+#: The gradient of the others is not the slope of their value: they stop it in places.
+_WITH_SLOPES = [name for name in LOSSES if name not in ("selective_risk", "avuc_gs")]
+
+
+@pytest.mark.parametrize("name", _WITH_SLOPES)
+@pytest.mark.filterwarnings(
+    "ignore:`torch.jit.script` is deprecated:DeprecationWarning"
+)  # of torch
+def test_second_derivatives_are_differences_of_the_gradient(name):
+    """By `torch.func`, forward mode, and backward twice; also with an impossible class."""
+    torch.manual_seed(3)
+    logits, labels = torch.randn(6, 4, dtype=torch.float64), torch.tensor([0, 1, 2, 0, 0, 1])
+    possible, loss, arguments = torch.arange(24).reshape(6, 4) < 23, LOSSES[name](), {}
+    if name == "crl":
+        loss, arguments = LOSSES["crl"](samples=6).eval(), {"indices": torch.arange(6)}
+
+    def value(free: Tensor) -> Tensor:
+        return loss(torch.where(possible, free, -torch.inf), labels, **arguments)
+
+    def slopes(free: Tensor) -> Tensor:
+        return torch.autograd.grad(value(free.requires_grad_()), free)[0].flatten()
+
+    steps = 1e-6 * torch.eye(24).double().reshape(24, 6, 4)
+    rows = [(slopes(logits + step) - slopes(logits - step)) / 2e-6 for step in steps]
+    expected = torch.stack(rows).reshape(6, 4, 6, 4)
+    for actual in (
+        torch.func.hessian(value)(logits),
+        torch.autograd.functional.hessian(value, logits),
+    ):
+        torch.testing.assert_close(actual, expected, rtol=1e-6, atol=1e-8)
+    tangent = torch.randn_like(logits)
+    expected_change = slopes(logits.clone()) @ tangent.flatten()
+    _, change = torch.func.jvp(value, (logits,), (tangent,))
+    torch.testing.assert_close(change, expected_change)
+    with torch.autograd.forward_ad.dual_level():
+        dual = value(torch.autograd.forward_ad.make_dual(logits, tangent))
+        change = torch.autograd.forward_ad.unpack_dual(dual).tangent
+    torch.testing.assert_close(change, expected_change)
