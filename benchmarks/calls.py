@@ -7,7 +7,8 @@ count.
 
     python -m benchmarks.calls [MAP ...]
 
-MAP is `temperature`, `isotonic`, `vector`, `structured_matrix` or `dirichlet`; by default all.
+MAP is `temperature`, `isotonic`, `venn_abers`, `vector`, `structured_matrix` or `dirichlet`; by
+default all. A call of `venn_abers` also gives the probabilities and intervals of the rows.
 `measured` stands for temperature scaling with `measure=True`, over the same call without it.
 """
 
@@ -37,7 +38,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "structured_matrix": {"rows_per_parameter": 0.0},
     "dirichlet": {"diagonal": 0.0, "strength": 100.0, "intercept": 0.1},
 }
-_NAMES = ("temperature", "isotonic", *_OPTIONS, "measured")
+_NAMES = ("temperature", "isotonic", "venn_abers", *_OPTIONS, "measured")
 
 
 def run(*maps: str) -> Iterator[Goal]:
@@ -65,6 +66,11 @@ def _goals(name: str) -> Iterator[Goal]:
         for goal in against(name, ours, peers, rows_like(100_000, 10), 5, 1, clock=clock):
             if "over ours" in goal.what:
                 yield goal
+    elif name == "venn_abers":
+        data = rows_like(100_000, 2)
+        yield from against(name, _venn_abers, peers_of(name), data, 3, 1, clock=clock)
+        seconds = min(interleaved({"": partial(_venn_abers, *data)}, 3, clock)[""])
+        yield Goal("  seconds of ours", seconds, 1, True)
     else:
         wide = rows_like(5_000, 100, per_class=True)
         ours = _ours(name, **_OPTIONS[name])
@@ -99,6 +105,13 @@ def _ours(name: str, **options: Any) -> Fit:
         return Fitted(lambda: np.asarray(calibrator.predict(logits)), penalty)
 
     return fit
+
+
+def _venn_abers(logits: Rows, labels: Labels) -> Fitted:
+    calibrator = recalib.fit(logits, labels, "venn_abers")
+    calibrator.predict_interval(logits)
+    p = calibrator.predict_float64(logits)
+    return Fitted(lambda: p)
 
 
 def _sklearn_isotonic(logits: Rows, labels: Labels) -> Fitted:

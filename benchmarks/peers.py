@@ -182,6 +182,15 @@ def _netcal_temperature(logits: Rows, labels: Labels) -> Fitted:
     return Fitted(lambda: np.asarray(scaling.transform(probabilities)))
 
 
+def _package_venn_abers(logits: Rows, labels: Labels) -> Fitted:
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    probabilities = powers / powers.sum(axis=1, keepdims=True)
+    predictor = import_module("venn_abers").VennAbers()
+    predictor.fit(probabilities, labels)
+    p, _ = predictor.predict_proba(probabilities)
+    return Fitted(lambda: np.asarray(p))
+
+
 def _torch_uncertainty(name: str, **options: Any) -> Fit:
     def fit(logits: Rows, labels: Labels) -> Fitted:
         import torch
@@ -238,4 +247,5 @@ PEERS: dict[str, tuple[str, dict[str, Fit]]] = {
         },
     ),
     "netcal": ("netcal.scaling", {"temperature": _netcal_temperature}),
+    "venn-abers": ("venn_abers", {"venn_abers": _package_venn_abers}),
 }

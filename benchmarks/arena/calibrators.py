@@ -25,6 +25,7 @@ OURS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "auto": ("auto", {}),
     "auto, keep": ("auto", {"preserve_accuracy": True}),
     BASE: ("identity", {}),
+    "isotonic, centred": ("isotonic", {"centred": True}),
     **{
         name: (name, {})
         for name in (
