@@ -43,13 +43,7 @@ class ArrowFile(DataFile):
         self._columns = Columns(schema, names, self._declared, self._task)
         if self._columns.classes is None:
             self._find_classes()
-        return Layout(
-            None,
-            self._columns.classes or 0,
-            self._columns.dtype,
-            has_labels=self._columns.names.labels is not None,
-            has_weights=self._columns.names.weights is not None,
-        )
+        return self._columns.layout()
 
     def _read(self, step: int) -> Iterator[Rows]:
         row = unpacked = 0

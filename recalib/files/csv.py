@@ -43,13 +43,7 @@ class CsvFile(DataFile):
         self._columns = Columns(pa.schema(self._types.items()), names, self._declared, self._task)
         if not self._table.has_rows:
             raise EmptyError(self._declared, found="no rows", accepted="at least one row")
-        return Layout(
-            None,
-            self._columns.classes or 0,
-            self._columns.dtype,
-            has_labels=self._columns.names.labels is not None,
-            has_weights=self._columns.names.weights is not None,
-        )
+        return self._columns.layout()
 
     def _read(self, step: int) -> Iterator[Rows]:
         row = 0

@@ -54,13 +54,7 @@ class JsonLinesFile(DataFile):
         self._columns = Columns(schema, names, self._declared, self._task)
         if self._columns.classes is None:
             next(self._read(1))
-        return Layout(
-            None,
-            self._columns.classes or 0,
-            self._columns.dtype,
-            has_labels=names.labels is not None,
-            has_weights=names.weights is not None,
-        )
+        return self._columns.layout()
 
     def _read(self, step: int) -> Iterator[Rows]:
         if self._columns is None:

@@ -80,13 +80,7 @@ class ParquetFile(DataFile):
         rows = sum(metadata.row_group(index).num_rows for index in self._row_groups)
         if self._columns.classes is None and rows:
             next(self._read(1), None)
-        return Layout(
-            rows,
-            self._columns.classes or 0,
-            self._columns.dtype,
-            has_labels=self._columns.names.labels is not None,
-            has_weights=self._columns.names.weights is not None,
-        )
+        return self._columns.layout(rows)
 
     @property
     def first_row(self) -> int:

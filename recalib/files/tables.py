@@ -15,7 +15,7 @@ import numpy as np
 from recalib.core.arrays import refuse_first
 from recalib.core.lazy_import import LazyModule
 from recalib.errors import InputError
-from recalib.files.base import MAX_CLASSES, Input, Numbers, Rows, Task
+from recalib.files.base import MAX_CLASSES, Input, Layout, Numbers, Rows, Task
 from recalib.files.column_names import Names
 from recalib.files.limits import check_column_count
 
@@ -79,6 +79,11 @@ class Columns:
         """The bytes of a row as arrays, at most; the K labels of multilabel data are counted."""
         label = _LABEL_BYTES if self._task == "multilabel" else 0
         return (self.classes or 1) * (self.dtype.itemsize + label)
+
+    def layout(self, rows: int | None = None) -> Layout:
+        """Return what a file of these columns declares, with the number of its rows if it does."""
+        has_labels, has_weights = self.names.labels is not None, self.names.weights is not None
+        return Layout(rows, self.classes or 0, self.dtype, has_labels, has_weights)
 
     def arrays(self, batch: Any, first_row: int) -> Rows:
         """Return the arrays of a record batch, as views of its memory if possible.

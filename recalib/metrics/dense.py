@@ -13,11 +13,11 @@ import numpy as np
 import scipy.ndimage
 from numpy.typing import ArrayLike, NDArray
 
-from recalib.core.arrays import Integers, check_labels, check_logits, check_probabilities
+from recalib.core.arrays import Integers
 from recalib.core.inputs import as_array
 from recalib.errors import InputError
 from recalib.metrics.base import Estimate
-from recalib.metrics.evaluate import StreamingEvaluation
+from recalib.metrics.evaluate import StreamingEvaluation, as_predictions
 from recalib.metrics.evaluation import Evaluation
 from recalib.metrics.predictions import Predictions
 from recalib.stats.bin_indices import bin_indices
@@ -197,7 +197,8 @@ class DenseEvaluation:
         index, self._count = self._count, self._count + 1
         if not counts.any():
             return
-        predictions = _predictions(scores[:, counts].T, labels[counts], kind)
+        rows: dict[str, Any] = {kind: np.ascontiguousarray(scores[:, counts].T)}
+        predictions = as_predictions(labels[counts], **rows)
         for evaluation, members in ((self._band, band), (self._interior, ~band)):
             if members.any():
                 evaluation.add_predictions(predictions.take(np.flatnonzero(members)))
@@ -364,15 +365,6 @@ def _check_shapes(scores: NDArray[Any], labels: NDArray[Any], kind: str, classes
     if labels.shape != expected or labels.dtype.kind not in "iu":
         found = f"{labels.dtype} {labels.shape} for {kind} {scores.shape}"
         raise InputError("labels", found=found, accepted=f"integers {expected}")
-
-
-def _predictions(rows: NDArray[Any], labels: NDArray[Any], kind: str) -> Predictions:
-    rows = np.ascontiguousarray(rows)
-    if kind == "logits":
-        z = check_logits(rows)
-        return Predictions.from_logits(z, check_labels(labels, logits=z))
-    p = check_probabilities(rows)
-    return Predictions.from_probabilities(p, check_labels(labels, logits=p))
 
 
 def _values(evaluation: Evaluation[Estimate]) -> dict[str, float]:

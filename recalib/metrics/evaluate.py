@@ -75,7 +75,7 @@ def evaluate(
         no weighted form, or both or neither of the two arrays.
     """
     _check_level(level)
-    predictions = _predictions(labels, logits, probabilities)
+    predictions = as_predictions(labels, logits=logits, probabilities=probabilities)
     return measure_all(
         predictions, sample_weight, weight_kind, metrics=metrics, bins=bins, level=level
     )
@@ -166,7 +166,9 @@ class StreamingEvaluation:
         each row replaces. A rejected batch raises `InputError` and changes nothing.
         """
         check_weight_kind(weight_kind)
-        predictions = _predictions(labels, logits, probabilities, self.classes)
+        predictions = as_predictions(
+            labels, logits=logits, probabilities=probabilities, classes=self.classes
+        )
         if sample_weight is None:
             self.add_predictions(predictions)
             return
@@ -426,12 +428,14 @@ def _check_level(level: float | None) -> None:
         raise InputError("level", found=str(level), accepted="a number between 0 and 1")
 
 
-def _predictions(
+def as_predictions(
     labels: ArrayLike,
-    logits: ArrayLike | None,
-    probabilities: ArrayLike | None,
+    *,
+    logits: ArrayLike | None = None,
+    probabilities: ArrayLike | None = None,
     classes: int | None = None,
 ) -> Predictions:
+    """Return the predictions of logits or probabilities; `InputError` if they are invalid."""
     if logits is not None and probabilities is None:
         z = check_logits(logits, classes=classes)
         return Predictions.from_logits(z, check_labels(labels, logits=z))

@@ -10,7 +10,7 @@ from recalib.calibrator import Calibrator
 from recalib.files import LabelledData
 from recalib.fitting.comparison import Comparison, ComparisonEntry
 from recalib.metrics import METRICS, Estimate, Predictions
-from recalib.metrics.evaluate import evaluate
+from recalib.metrics.evaluate import measure_all
 from recalib.metrics.paired import Change, paired_changes
 from recalib.metrics.streaming_changes import PairedMetrics
 from recalib.reporting.html_report.changes import sentence
@@ -50,11 +50,11 @@ def measure_accuracy_cost(
     level: float,
 ) -> AccuracyCost:
     """Compare two maps, which `best_maps` returns, on test rows."""
-    answers = [calibrator.predict(test.logits, input=input) for calibrator in maps]
+    answers = (calibrator.predict(test.logits, input=input) for calibrator in maps)
     before, after = (Predictions.from_probabilities(p, test.labels) for p in answers)
     names = [name for name in _METRICS if METRICS[name].is_defined_for(before.classes)]
     metrics_before, metrics_after = (
-        evaluate(test.labels, probabilities=p, metrics=names, level=level) for p in answers
+        measure_all(side, metrics=names, level=level) for side in (before, after)
     )
     moved = before.predicted != after.predicted
     metrics = PairedMetrics(

@@ -37,23 +37,16 @@ def measure_shift(
 
     The ECE of two classes is that of P(y = 1).
     """
-    return [_measure(name, data, calibrator, input, level) for name, data in sets.items()]
-
-
-def _measure(
-    name: str,
-    data: LabelledData,
-    calibrator: Calibrator,
-    input: Literal["logits", "probabilities"],
-    level: float,
-) -> UnderShift:
-    scores: dict[str, Any] = {input: data.logits}
-    answer = calibrator.predict(data.logits, input=input)
-    error = "binary_ece" if data.logits.shape[1] == 2 else "ece"
-    names = ("accuracy", "mean_confidence", "nll", error)
-    before = evaluate(data.labels, **scores, metrics=names, level=level)
-    after = evaluate(data.labels, probabilities=answer, metrics=names, level=level)
-    return UnderShift(name, len(data.labels), before, after)
+    measured = []
+    for name, data in sets.items():
+        scores: dict[str, Any] = {input: data.logits}
+        answer = calibrator.predict(data.logits, input=input)
+        error = "binary_ece" if data.logits.shape[1] == 2 else "ece"
+        names = ("accuracy", "mean_confidence", "nll", error)
+        before = evaluate(data.labels, **scores, metrics=names, level=level)
+        after = evaluate(data.labels, probabilities=answer, metrics=names, level=level)
+        measured.append(UnderShift(name, len(data.labels), before, after))
+    return measured
 
 
 def draw_shift(

@@ -9,7 +9,7 @@ from typing import Any, cast
 from recalib.core.arrays import Floats
 from recalib.files import Input
 from recalib.metrics import Predictions
-from recalib.metrics.evaluate import evaluate
+from recalib.metrics.evaluate import as_predictions, measure_all
 from recalib.metrics.multilabel import LabelPredictions
 from recalib.metrics.paired import paired_changes
 from recalib.reporting.html_report.changes import version_sentence
@@ -182,13 +182,11 @@ def _measure(
     first: _VersionPredictions | None,
     result: VersionResult | None,
 ) -> _VersionPredictions:
-    if kind == "logits":
-        predictions = Predictions.from_logits(values, labels)
-    else:
-        predictions = Predictions.from_probabilities(values, labels)
+    scores: dict[str, Any] = {kind: values}
+    predictions = as_predictions(labels, **scores)
     if result is not None:
         return _VersionPredictions(result, predictions)
-    metrics = evaluate(labels, **{kind: values}, level=_LEVEL)  # type: ignore[arg-type]
+    metrics = measure_all(predictions, level=_LEVEL)
     changes = {}
     if first is not None and len(labels) > 1:
         reference = cast(Predictions, first.predictions)
