@@ -23,7 +23,7 @@ from recalib.reporting.plots import (
 )
 from recalib.reporting.plots.risk_coverage import _errors_by_confidence, _points
 from recalib.reporting.plots.smooth_curve import FINE_BINS, bandwidth_for, smooth_curve
-from recalib.reporting.plots.style import state_of
+from recalib.reporting.plots.view import FREQUENCY
 from tests.draws import few_or_many
 from tests.reporting.test_plots import HOSTILE, saturated, some_predictions
 
@@ -116,7 +116,7 @@ def test_band_of_a_calibrated_model_covers_the_diagonal(draws: int) -> None:
     covered, points = 0, 0
     for _ in range(draws):
         p = 0.5 + rng.beta(4, 1, 1000) / 2
-        curve = smooth_curve(state_of(binary(p, rng.random(1000) < p), FINE_BINS), 0.95)
+        curve = smooth_curve(FREQUENCY.state(binary(p, rng.random(1000) < p), FINE_BINS), 0.95)
         inside = (curve.low <= curve.confidence) & (curve.confidence <= curve.high)
         covered, points = covered + int(inside.sum()), points + len(inside)
     assert covered / points >= 0.93
@@ -124,7 +124,7 @@ def test_band_of_a_calibrated_model_covers_the_diagonal(draws: int) -> None:
 
 def test_curve_has_gaps_where_there_are_no_rows() -> None:
     p = np.repeat([0.55, 0.95], 500)
-    curve = smooth_curve(state_of(binary(p, np.arange(1000) % 2 == 0), FINE_BINS), 0.95)
+    curve = smooth_curve(FREQUENCY.state(binary(p, np.arange(1000) % 2 == 0), FINE_BINS), 0.95)
     steps = np.diff(curve.confidence) > 0.006
     assert steps.sum() == 1
     np.testing.assert_array_equal(np.diff(curve.piece) > 0, steps)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from recalib.errors import InputError
 from recalib.metrics import Predictions
-from recalib.stats.sums import Bins
 
 if TYPE_CHECKING:
     import altair as alt
@@ -208,10 +207,3 @@ def check_bins(bins: int) -> None:
     """Raise `InputError` for a number of bins that cannot be displayed."""
     if not 1 <= bins <= _MOST_BINS:
         raise InputError("bins", found=str(bins), accepted=f"at least 1, at most {_MOST_BINS}")
-
-
-def state_of(predictions: Predictions, bins: int) -> Bins:
-    """Return the sums of confidences in M equal-width bins."""
-    state = Bins(bins)
-    state.add(predictions.confidences, predictions.correct)
-    return state
