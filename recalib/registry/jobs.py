@@ -11,6 +11,7 @@ States: queued -> running -> succeeded | failed | cancelled, and back from runni
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 from uuid import uuid4
 
@@ -422,28 +423,9 @@ _FINISHED: dict[str, Any] = {
     **dict.fromkeys(_UPLOAD),
 }
 
+_COLUMNS = [_TABLE.c[field.name] for field in fields(Job) if field.name != "model"]
 _SELECT: Select[Any] = (
-    select(
-        _TABLE.c.sequence,
-        _TABLE.c.id,
-        _TABLE.c.kind,
-        _TABLE.c.state,
-        tables.models.c.name.label("model"),
-        _TABLE.c.payload,
-        _TABLE.c.progress,
-        _TABLE.c.checkpoint,
-        _TABLE.c.result,
-        _TABLE.c.error,
-        _TABLE.c.attempts,
-        _TABLE.c.max_attempts,
-        _TABLE.c.priority,
-        _TABLE.c.cancel_requested,
-        _TABLE.c.worker,
-        _TABLE.c.created_at,
-        _TABLE.c.started_at,
-        _TABLE.c.finished_at,
-        _TABLE.c.owner,
-    )
+    select(*_COLUMNS, tables.models.c.name.label("model"))
     .outerjoin(tables.models, tables.models.c.id == _TABLE.c.model_id)
     # The jobs of a deleted model are deleted with it.
     .where(_TABLE.c.deleted_at.is_(None), tables.models.c.deleted_at.is_(None))

@@ -21,6 +21,7 @@ from recalib.reporting.plots.style import (
     inline,
     percent,
     series_colours,
+    share_tooltips,
     title,
 )
 from recalib.reporting.plots.view import View, view_of
@@ -169,11 +170,7 @@ def share_bars(max_share: float, view: View) -> alt.Chart:
         alt.Chart(width=SIDE, height=_STRIP_HEIGHT)
         .mark_rect(color=GREY)
         .encode(
-            x=alt.X(
-                "from:Q",
-                scale=view.scale(),
-                axis=percent(view.score, view.ticks),
-            ),
+            x=view.x_axis("from"),
             x2="to",
             y=alt.Y("share:Q", scale=alt.Scale(domain=[0, max_share], nice=True), axis=share),
             y2=alt.datum(0),
@@ -194,5 +191,4 @@ def _tooltip(view: View) -> list[alt.Tooltip]:
         "high": "to",
         "confidence": f"mean {view.score}",
     }
-    shares = [alt.Tooltip(f"{k}:Q", format=".2%", title=t) for k, t in percentages.items()]
-    return [alt.Tooltip("rows:Q", format=",", title="rows"), *shares]
+    return [alt.Tooltip("rows:Q", format=",", title="rows"), *share_tooltips(percentages)]

@@ -61,11 +61,7 @@ def _panel(
         alt.Chart(inline(_rows(state, view)))
         .mark_rect(stroke="white", strokeWidth=0.5)
         .encode(
-            x=alt.X(
-                "from:Q",
-                scale=view.scale(),
-                axis=percent(view.score, view.ticks),
-            ),
+            x=view.x_axis("from"),
             x2="to",
             y=alt.Y(
                 "low:Q",

@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 from recalib.reporting.plots.bar_panels import PERFECT, diagonal
 from recalib.reporting.plots.smooth_curve import SmoothCurve
-from recalib.reporting.plots.style import GAP, LEVEL, SIDE, inline, percent, tint
+from recalib.reporting.plots.style import (
+    GAP,
+    LEVEL,
+    SIDE,
+    inline,
+    percent,
+    records,
+    share_tooltips,
+    tint,
+)
 from recalib.reporting.plots.view import View
 
 if TYPE_CHECKING:
@@ -23,9 +32,8 @@ def curve_rows(curve: SmoothCurve) -> list[dict[str, Any]]:
         "low": curve.low,
         "high": curve.high,
     }
-    rounded = {name: values.round(6).tolist() for name, values in columns.items()}
-    rounded["piece"] = curve.piece.tolist()
-    return [dict(zip(rounded, row, strict=True)) for row in zip(*rounded.values(), strict=True)]
+    pieces = curve.piece.tolist()
+    return [row | {"piece": n} for row, n in zip(records(columns), pieces, strict=True)]
 
 
 def curve_axes(view: View) -> dict[str, Any]:
@@ -75,7 +83,5 @@ def accuracy_curve(curve: SmoothCurve, colour: str, view: View) -> alt.LayerChar
 
 def point_tooltip(view: View) -> list[alt.Tooltip]:
     """Return the tooltip of a point of a curve."""
-    import altair as alt
-
     columns = {"at": view.score, "accuracy": view.rate, "low": "band from", "high": "to"}
-    return [alt.Tooltip(f"{k}:Q", format=".2%", title=t) for k, t in columns.items()]
+    return share_tooltips(columns)

@@ -18,6 +18,7 @@ from recalib.reporting.plots.style import (
     colours,
     inline,
     percent,
+    share_tooltips,
     title,
 )
 
@@ -175,9 +176,8 @@ def _check_row(row: ShiftRow, where: str) -> None:
 def _tooltip() -> list[alt.Tooltip]:
     import altair as alt
 
-    columns = {"value": "ECE", "low": "interval from", "high": "to"}
     return [
         alt.Tooltip("series:N", title="method"),
         alt.Tooltip("severity:Q", title="severity"),
-        *(alt.Tooltip(f"{k}:Q", format=".2%", title=t) for k, t in columns.items()),
+        *share_tooltips({"value": "ECE", "low": "interval from", "high": "to"}),
     ]

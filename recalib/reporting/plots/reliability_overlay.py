@@ -15,7 +15,6 @@ from recalib.reporting.plots.style import (
     check_series,
     colours,
     inline,
-    percent,
     title,
 )
 from recalib.reporting.plots.view import View, view_of
@@ -101,11 +100,7 @@ def _strip(steps: list[dict[str, object]], names: list[str], width: int, view: V
         alt.Chart(inline(steps), width=width, height=_STRIP_HEIGHT)
         .mark_line(interpolate="step-after", strokeWidth=2)
         .encode(
-            x=alt.X(
-                "from:Q",
-                scale=view.scale(),
-                axis=percent(view.score, view.ticks),
-            ),
+            x=view.x_axis("from"),
             y=alt.Y("share:Q", axis=alt.Axis(format="%", title="rows", tickCount=3)),
             color=colours(names, "color", PERFECT),
             strokeDash=colours(names, "strokeDash", PERFECT),

@@ -21,6 +21,8 @@ from recalib.reporting.plots.style import (
     colours,
     inline,
     percent,
+    records,
+    share_tooltips,
     title,
 )
 
@@ -93,23 +95,14 @@ def _points(errors: NDArray[np.float64]) -> list[dict[str, float]]:
     risk = np.interp(coverage, np.arange(len(summed)) / len(errors), summed) / coverage
     accepted = np.maximum(coverage * len(errors), 1.0)
     low, high = wilson(np.clip(risk, 0, 1) * accepted, accepted, LEVEL)
-    return _as_rows(coverage, risk=risk, low=low, high=high)
+    return records({"coverage": coverage, "risk": risk, "low": low, "high": high})
 
 
 def _best_points(share: float) -> list[dict[str, float]]:
     """Return risk at 200 coverages if all errors come last."""
     coverage = np.arange(1, _POINTS + 1) / _POINTS
-    return _as_rows(coverage, risk=np.maximum(coverage - (1 - share), 0) / coverage)
-
-
-def _as_rows(
-    coverage: NDArray[np.float64], **columns: NDArray[np.float64]
-) -> list[dict[str, float]]:
-    """Return a row for each coverage with the columns, rounded to 1e-6 to keep pages small."""
-    table = {
-        name: values.round(6).tolist() for name, values in {"coverage": coverage, **columns}.items()
-    }
-    return [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
+    risk = np.maximum(coverage - (1 - share), 0) / coverage
+    return records({"coverage": coverage, "risk": risk})
 
 
 def _axes() -> dict[str, Any]:
@@ -138,8 +131,7 @@ def _lines(rows: list[dict[str, Any]], labels: list[str]) -> alt.Chart:
             tooltip=[
                 "series:N",
                 *(alt.Tooltip(f"{k}:Q", format=".2%") for k in ("coverage", "risk")),
-                alt.Tooltip("low:Q", format=".2%", title="band from"),
-                alt.Tooltip("high:Q", format=".2%", title="to"),
+                *share_tooltips({"low": "band from", "high": "to"}),
             ],
         )
     )

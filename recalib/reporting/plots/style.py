@@ -6,6 +6,9 @@ import textwrap
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from recalib.errors import InputError
 from recalib.metrics import Predictions
 
@@ -96,6 +99,19 @@ def inline(rows: Iterable[Mapping[str, Any]]) -> alt.InlineData:
     import altair as alt
 
     return alt.InlineData(values=tuple(rows))
+
+
+def records(columns: Mapping[str, NDArray[np.float64]]) -> list[dict[str, Any]]:
+    """Return the rows of columns, rounded to six digits."""
+    table = {name: values.round(6).tolist() for name, values in columns.items()}
+    return [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
+
+
+def share_tooltips(titles: Mapping[str, str]) -> list[alt.Tooltip]:
+    """Return tooltips that show columns in percent, each with its title."""
+    import altair as alt
+
+    return [alt.Tooltip(f"{name}:Q", format=".2%", title=text) for name, text in titles.items()]
 
 
 def panels(chart: alt.HConcatChart | alt.ConcatChart) -> list[ChartType]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from recalib.metrics import Predictions
 from recalib.metrics.ece import ExpectedCalibrationError
-from recalib.reporting.plots.style import FIFTHS, LEVEL
+from recalib.reporting.plots.style import FIFTHS, LEVEL, percent
 from recalib.stats.sums import Bins, RootBins
 
 if TYPE_CHECKING:
@@ -69,6 +69,12 @@ class View:
 
         kind: dict[str, Any] = {"type": "sqrt"} if self.is_root else {}
         return alt.Scale(domain=list(domain), nice=nice, **kind)
+
+    def x_axis(self, column: str) -> alt.X:
+        """Return the horizontal axis, for a column of scores."""
+        import altair as alt
+
+        return alt.X(f"{column}:Q", scale=self.scale(), axis=percent(self.score, self.ticks))
 
     @property
     def ticks(self) -> list[float]:
