@@ -69,7 +69,8 @@ class Metric(ABC):
     name: ClassVar[str]
     #: One line for `--help`, reports and `docs/metrics.md`.
     summary: ClassVar[str]
-    unit: ClassVar[Unit]
+    #: That of most metrics by default: errors of probabilities.
+    unit: ClassVar[Unit] = "fraction"
     #: Which value is the better one; None for a metric that only describes.
     better: ClassVar[Better | None] = "lower"
     #: True for an expensive metric, which is computed only when the caller names it.

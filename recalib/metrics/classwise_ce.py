@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.metrics.base import Estimate, Unit
+from recalib.metrics.base import Estimate
 from recalib.metrics.binned import ClassMetric
 from recalib.metrics.intervals import interval_of_unbiased_square
 from recalib.metrics.quadratic_form import QuadraticForm
@@ -62,7 +62,6 @@ class UnbiasedClasswiseError(ClassMetric):
 
     name: ClassVar[str] = "classwise_ce"
     summary: ClassVar[str] = "root of the unbiased squared calibration error, mean over classes"
-    unit: ClassVar[Unit] = "fraction"
     takes_weights: ClassVar[bool] = False
 
     def estimate(self, state: ClassBins, level: float | None = None) -> Estimate:

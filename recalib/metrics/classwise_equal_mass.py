@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.core.arrays import Floats
-from recalib.metrics.base import Estimate, Metric, Unit
+from recalib.metrics.base import Estimate, Metric
 from recalib.metrics.calibration_gaps import Gaps, mean_gap
 from recalib.metrics.equal_mass import bin_start
 from recalib.metrics.predictions import Predictions
@@ -34,7 +34,6 @@ class ClasswiseEqualMassError(Metric):
 
     name: ClassVar[str] = "classwise_ece_equal_mass"
     summary: ClassVar[str] = "classwise_ece over bins of equal counts"
-    unit: ClassVar[Unit] = "fraction"
     on_request: ClassVar[bool] = True
     takes_weights: ClassVar[bool] = False
 

@@ -31,7 +31,6 @@ class MeanConfidence(RowMean):
 
     name: ClassVar[str] = "mean_confidence"
     summary: ClassVar[str] = "mean probability of the predicted class"
-    unit: ClassVar[Unit] = "fraction"
     better: ClassVar[Better | None] = None
     state_kind: ClassVar[str] = "mean_confidence"
 

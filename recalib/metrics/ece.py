@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.metrics.base import Estimate, Unit
+from recalib.metrics.base import Estimate
 from recalib.metrics.binned import BinMetric, ClassMetric
 from recalib.metrics.calibration_gaps import Gaps, largest_gap, mean_gap, root_mean_squared_gap
 from recalib.metrics.predictions import Predictions
@@ -33,7 +33,6 @@ class ExpectedCalibrationError(BinMetric):
 
     name: ClassVar[str] = "ece"
     summary: ClassVar[str] = "expected calibration error, equal-width bins"
-    unit: ClassVar[Unit] = "fraction"
 
     def estimate(self, state: Bins, level: float | None = None) -> Estimate:
         return mean_gap(Gaps.of(state), level)
@@ -53,7 +52,6 @@ class L2CalibrationError(BinMetric):
 
     name: ClassVar[str] = "ece_l2"
     summary: ClassVar[str] = "root mean squared gap, equal-width bins"
-    unit: ClassVar[Unit] = "fraction"
 
     def estimate(self, state: Bins, level: float | None = None) -> Estimate:
         return root_mean_squared_gap(Gaps.of(state), level)
@@ -73,7 +71,6 @@ class MaximumCalibrationError(BinMetric):
 
     name: ClassVar[str] = "mce"
     summary: ClassVar[str] = "largest gap of any equal-width bin"
-    unit: ClassVar[Unit] = "fraction"
 
     def estimate(self, state: Bins, level: float | None = None) -> Estimate:
         return largest_gap(Gaps.of(state), level)
@@ -95,7 +92,6 @@ class BinaryCalibrationError(BinMetric):
 
     name: ClassVar[str] = "binary_ece"
     summary: ClassVar[str] = "expected calibration error of P(y = 1), equal-width bins; two classes"
-    unit: ClassVar[Unit] = "fraction"
     state_kind: ClassVar[str] = "positive_bins"
 
     @classmethod
@@ -138,7 +134,6 @@ class TopKError(BinMetric):
 
     name: ClassVar[str] = "top5_ece"
     summary: ClassVar[str] = "expected calibration error of the sum of the five likeliest classes"
-    unit: ClassVar[Unit] = "fraction"
     on_request: ClassVar[bool] = True
     state_kind: ClassVar[str] = "top5_bins"
 
@@ -177,7 +172,6 @@ class ClasswiseError(ClassMetric):
 
     name: ClassVar[str] = "classwise_ece"
     summary: ClassVar[str] = "mean over classes of each column's calibration error"
-    unit: ClassVar[Unit] = "fraction"
 
     def estimate(self, state: ClassBins, level: float | None = None) -> Estimate:
         return mean_gap(Gaps.of(state), level)
@@ -199,7 +193,6 @@ class MarginalError(ClassMetric):
 
     name: ClassVar[str] = "marginal_ece_l2"
     summary: ClassVar[str] = "root mean squared gap over all classes and their bins"
-    unit: ClassVar[Unit] = "fraction"
 
     def estimate(self, state: ClassBins, level: float | None = None) -> Estimate:
         return root_mean_squared_gap(Gaps.of(state), level)

@@ -9,7 +9,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from recalib.metrics.base import Estimate, Unit
+from recalib.metrics.base import Estimate
 from recalib.metrics.binned import BinMetric
 from recalib.metrics.calibration_gaps import Gaps
 from recalib.metrics.intervals import variances_under
@@ -46,7 +46,6 @@ class DebiasedError(BinMetric):
 
     name: ClassVar[str] = "ece_debiased"
     summary: ClassVar[str] = "root of the unbiased squared calibration error, equal-width bins"
-    unit: ClassVar[Unit] = "fraction"
     takes_weights: ClassVar[bool] = False
 
     def estimate(self, state: Bins, level: float | None = None) -> Estimate:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.core.arrays import Integers
-from recalib.metrics.base import Estimate, Metric, Unit
+from recalib.metrics.base import Estimate, Metric
 from recalib.metrics.kernel_noise import KernelEstimates, estimate_with_noise
 from recalib.metrics.kernels import best_bandwidth, smooth
 from recalib.metrics.predictions import Predictions
@@ -17,7 +17,6 @@ Values = NDArray[np.float64]
 
 
 class _KernelMetric(Metric):
-    unit: ClassVar[Unit] = "fraction"
     on_request: ClassVar[bool] = True
     takes_weights: ClassVar[bool] = False
 

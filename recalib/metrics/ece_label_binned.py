@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.metrics.base import Estimate, Unit
+from recalib.metrics.base import Estimate
 from recalib.metrics.binned import BinMetric
 from recalib.metrics.calibration_gaps import Gaps
 from recalib.metrics.intervals import interval_of_convex_error
@@ -44,7 +44,6 @@ class LabelBinnedError(BinMetric):
 
     name: ClassVar[str] = "ece_label_binned"
     summary: ClassVar[str] = "mean distance of confidences from the accuracy of their bin"
-    unit: ClassVar[Unit] = "fraction"
     state_kind: ClassVar[str] = "fine_bins"
 
     def state(self, classes: int, *, weighted: bool = False) -> Bins:

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.metrics.base import Estimate, Unit
+from recalib.metrics.base import Estimate
 from recalib.metrics.binned import GroupMetric
 from recalib.metrics.calibration_gaps import root_mean_squared_gap
 from recalib.metrics.confidence_groups import ConfidenceGroups
@@ -50,7 +50,6 @@ class SweepError(GroupMetric):
     summary: ClassVar[str] = (
         "root mean squared gap, the most bins of equal counts with rising accuracy"
     )
-    unit: ClassVar[Unit] = "fraction"
     takes_weights: ClassVar[bool] = False
 
     def estimate_groups(self, groups: ConfidenceGroups, level: float | None) -> Estimate:

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.metrics.base import Estimate, Unit
+from recalib.metrics.base import Estimate
 from recalib.metrics.binned import GroupMetric
 from recalib.metrics.calibration_gaps import Gaps, mean_gap, root_mean_squared_gap
 from recalib.metrics.confidence_groups import ConfidenceGroups
@@ -154,7 +154,6 @@ class EqualMassError(GroupMetric):
 
     name: ClassVar[str] = "ece_equal_mass"
     summary: ClassVar[str] = "expected calibration error, bins of equal counts"
-    unit: ClassVar[Unit] = "fraction"
     _order: ClassVar[int] = 1
 
     def estimate_groups(self, groups: ConfidenceGroups, level: float | None) -> Estimate:
@@ -183,5 +182,4 @@ class EqualMassL2Error(EqualMassError):
 
     name: ClassVar[str] = "ece_l2_equal_mass"
     summary: ClassVar[str] = "root mean squared gap, bins of equal counts"
-    unit: ClassVar[Unit] = "fraction"
     _order: ClassVar[int] = 2

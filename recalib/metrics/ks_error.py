@@ -9,7 +9,7 @@ import scipy
 from numpy.typing import NDArray
 
 from recalib.core.arrays import Floats
-from recalib.metrics.base import Estimate, Metric, Unit
+from recalib.metrics.base import Estimate, Metric
 from recalib.metrics.binned import GroupMetric
 from recalib.metrics.confidence_groups import ConfidenceGroups
 from recalib.metrics.ks_noise import noise_of_columns
@@ -54,7 +54,6 @@ class KsError(GroupMetric):
 
     name: ClassVar[str] = "ks_error"
     summary: ClassVar[str] = "largest distance of cumulative confidence and correctness"
-    unit: ClassVar[Unit] = "fraction"
 
     def measure(
         self, predictions: Predictions, level: float | None = None, weights: Values | None = None
@@ -97,7 +96,6 @@ class ClasswiseKsError(Metric):
 
     name: ClassVar[str] = "ks_error_classwise"
     summary: ClassVar[str] = "mean over classes of each column's ks_error"
-    unit: ClassVar[Unit] = "fraction"
     on_request: ClassVar[bool] = True
     takes_weights: ClassVar[bool] = False
 

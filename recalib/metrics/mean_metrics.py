@@ -15,13 +15,13 @@ for fractions.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from recalib.metrics.base import Estimate, StreamingMetric, Unit
+from recalib.metrics.base import Estimate, StreamingMetric
 from recalib.metrics.predictions import Predictions
 from recalib.stats.sums import Means
 
@@ -48,8 +48,6 @@ class RowMean(StreamingMetric[Means]):
 
 class RowFraction(RowMean):
     """The fraction of rows with an event, whose score is true or 1, with Wilson's interval."""
-
-    unit: ClassVar[Unit] = "fraction"
 
     def estimate(self, state: Means, level: float | None = None) -> Estimate:
         return fraction_estimate(state.totals, level)

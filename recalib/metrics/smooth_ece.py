@@ -9,7 +9,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from recalib.metrics.base import Estimate, Unit
+from recalib.metrics.base import Estimate
 from recalib.metrics.binned import GroupMetric
 from recalib.metrics.confidence_groups import ConfidenceGroups
 from recalib.metrics.noise_floor import drawn_gaps
@@ -62,7 +62,6 @@ class SmoothError(GroupMetric):
 
     name: ClassVar[str] = "smooth_ece"
     summary: ClassVar[str] = "calibration error smoothed by a kernel as wide as the error"
-    unit: ClassVar[Unit] = "fraction"
 
     def measure(
         self,
