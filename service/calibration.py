@@ -80,6 +80,8 @@ class CalibrationResult(msgspec.Struct, frozen=True):
     accepted: NDArray[np.bool_] | None = None
     #: (N,), None for a row without id; None if no ids were requested.
     ids: list[str | None] | None = None
+    #: Number of the state that adapted the probabilities to label shift; None without.
+    adaptation: int | None = None
     #: Why the rows may not be logits; empty if they look like some.
     warning: str = ""
 
@@ -142,16 +144,21 @@ def _result(
     logits: Floats,
     probabilities: Floats,
     ids: list[str | None] | None,
+    adaptation: int | None,
 ) -> CalibrationResult:
-    sets = loaded.calibrator.sets_of(probabilities, logits) if batch.sets else None
-    intervals = None
+    plain, sets, intervals, accepted = probabilities, None, None, None
+    if adaptation is not None and (batch.sets or batch.accepted):
+        # Their thresholds are of answers without adaptation.
+        plain = loaded.calibrator.predict_float32(logits)
+    if batch.sets:
+        sets = loaded.calibrator.sets_of(plain, logits)
     if batch.intervals:
         intervals = loaded.calibrator.intervals_of(logits).astype(np.float32)
-    accepted, rejection = None, loaded.calibrator.card.rejection
+    rejection = loaded.calibrator.card.rejection
     if batch.accepted and rejection is not None:
-        accepted = accepts(probabilities, rejection)
+        accepted = accepts(plain, rejection)
     warning = _resemblance(loaded, batch, logits)
-    answers = sets, intervals, accepted, ids
+    answers = sets, intervals, accepted, ids, adaptation
     return CalibrationResult(probabilities, loaded, batch.top_k, *answers, warning)
 
 

@@ -25,7 +25,8 @@ def read_class_rows(
 
     A prediction id has the probability of the predicted class only, so each label counts for that
     class. A prediction with sampled logits counts for the other classes too: their probabilities
-    are those that the version gives to the logits. A multilabel row counts for its drawn label.
+    are those of the answer that was given, also if it was adapted to label shift. A multilabel row
+    counts for its drawn label.
 
     Parameters
     ----------
@@ -42,7 +43,7 @@ def read_class_rows(
     with registry.reading() as tx:
         parameters = tx.calibrators.parameters(model, version)
     others = ClassRows.from_probabilities(
-        Calibrator.from_bytes(parameters).predict_float64(sample.logits),
+        sample.answers(Calibrator.from_bytes(parameters)),
         sample.labels,
         sample.times,
         classes,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,11 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from recalib.calibrator import Calibrator
+from recalib.core.arrays import Floats
+from recalib.core.decoding import convert
 from recalib.errors import CorruptError, NotFoundError
 from recalib.registry import Capture, Model, Registry
+from recalib.shift import ShadowState, answers_given
 
 log = logging.getLogger(__name__)
 
@@ -39,9 +43,17 @@ class LabelledSample:
     end: float
     #: Number of sampled logits, with or without a label.
     sampled: int
+    #: Numbers of the states that adapted the answers to label shift, (N,), 0 for none; and these.
+    adaptations: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    states: Mapping[int, ShadowState] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def answers(self, calibrator: Calibrator) -> Floats:
+        """Return the answers that were given, (N, K), from the calibrator of the version."""
+        p_nk = calibrator.predict_float64(self.logits)
+        return answers_given(p_nk, self.adaptations, self.states) if self.states else p_nk
 
 
 def read_labelled_sample(
@@ -70,7 +82,9 @@ def read_labelled_sample(
                 end = min(end, files[len(selected)].first_at)
         maturity = model.monitoring.maturity_seconds
         labels_by_digest = tx.labels.by_digest(model, version, start, end, maturity)
-    samples: list[tuple[float, bytes, int | bytes, int, int, Any]] = []
+        numbers = {number for *_, number in labels_by_digest.values()} - {0}
+        stored = tx.adaptations.states(model.id, version, numbers) if numbers else {}
+    samples: list[tuple[float, bytes, int | bytes, int, int, int, Any]] = []
     sampled = 0
     for capture in selected:
         table = _read_table(registry, capture)
@@ -93,7 +107,10 @@ def read_labelled_sample(
     logits = np.zeros((0, model.classes), np.float32)
     if samples:
         logits = np.stack([row for *_, row in samples])
-    return LabelledSample(logits, labels, predicted, times, groups, end, sampled)
+    adaptations = np.array([sample[5] for sample in samples], np.int64)
+    states = {number: convert(state, ShadowState) for number, state in stored.items()}
+    row_columns = logits, labels, predicted, times, groups
+    return LabelledSample(*row_columns, end, sampled, adaptations, states)
 
 
 def read_newest_logits(registry: Registry, files: list[Capture], rows: int) -> NDArray[np.float32]:
@@ -109,12 +126,14 @@ def read_newest_logits(registry: Registry, files: list[Capture], rows: int) -> N
     return np.concatenate(parts)[-rows:] if parts else np.zeros((0, 0), np.float32)
 
 
-def brier_scores(calibrator: Calibrator, rows: LabelledSample) -> NDArray[np.float64]:
-    """Return Σ_k (p_k − 1[k = y])² of each row, (N,) in [0, 2].
+def brier_scores(
+    calibrator: Calibrator, rows: LabelledSample, *, given: bool = False
+) -> NDArray[np.float64]:
+    """Return Σ_k (p_k − 1[k = y])² of each row, (N,) in [0, 2]; of the answers that were `given`.
 
     Of multilabel rows, it is the mean over labels of this score of two classes, 2 (p − y)².
     """
-    errors = calibrator.predict_float64(rows.logits)
+    errors = rows.answers(calibrator) if given else calibrator.predict_float64(rows.logits)
     if rows.labels.ndim == 2:
         squares: NDArray[np.float64] = 2 * ((errors - rows.labels) ** 2).mean(axis=1)
     else:

@@ -1,4 +1,4 @@
-"""Adaptation to label shift in shadow: estimated from sampled logits, scored by their labels."""
+"""Adaptation to label shift: estimated from sampled logits, scored by their labels."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from training.logit_samples import read_labelled_sample, read_newest_logits
 def adapt_in_shadow(registry: Registry, model: Model) -> None:
     """Read new labels and, if enough rows are new, a window of the champion's answers.
 
+    With the setting `label_shift` servers adapt answers by the states that this writes.
     π⁰ are the class shares in the data set of the version; without one, those of the first window.
     Nothing is written if the monitor changes at the same time: the next call reads the same rows.
     """
@@ -37,7 +38,8 @@ def adapt_in_shadow(registry: Registry, model: Model) -> None:
         where = row.version, shadow.through, matured
         rows = read_labelled_sample(registry, model, *where)
         p = calibrator.predict_float64(rows.logits)
-        shadow = shadow.confirm(rows.times, p, rows.labels.astype(np.int64), rows.end)
+        labels = rows.labels.astype(np.int64)
+        shadow = shadow.confirm(rows.times, p, labels, rows.end, rows.adaptations, rows.states)
     # 2. A window of answers makes the next state.
     size, since = window_rows(model.classes), 0.0 if shadow is None else shadow.window_end
     new_rows = sum(file.rows for file in files if file.last_at > since)
@@ -50,9 +52,13 @@ def adapt_in_shadow(registry: Registry, model: Model) -> None:
                     window, end, _shares(registry, model, row.version, calibrator)
                 )
             shadow = shadow.renew(window, end, now)
+    serves = model.monitoring.adaptation == "label_shift"
+    if shadow is not None and serves:
+        shadow = shadow.apply(now)
     if shadow is not None and shadow != before:
         with registry.transaction() as tx:
-            tx.monitors.adapt(model, row, shadow.to_dict())
+            if tx.monitors.adapt(model, row, shadow.to_dict()) and serves:
+                tx.adaptations.add(model, row.version, shadow.to_dict()["states"])
 
 
 def _shares(

@@ -108,9 +108,10 @@ def _scores(
         ]
     # A group counts once, with its mean: scores of any dependence within it are bounded.
     order, sizes = arrange_units(rows.groups)
+    # The champion has the answers that were given, adapted to label shift or not.
     champion, challenger = (
-        unit_means(brier_scores(Calibrator.from_bytes(data), rows)[order], sizes)
-        for data in parameters
+        unit_means(brier_scores(Calibrator.from_bytes(data), rows, given=given)[order], sizes)
+        for data, given in zip(parameters, (True, False), strict=True)
     )
     return champion, challenger
 

@@ -168,10 +168,12 @@ class MonitoringReport(Resource):
     #: `predictions`, how many are `labelled`, `accuracy` and `confidence` of these, and whether the
     #: class is `silent`. Null without watched classes.
     classes: dict[str, Any] | None
-    #: Label shift in shadow: `number` of the last state and its time (`since`), in seconds; class
-    #: shares `before` and now (`priors`), and by how many nats per row they explain answers better
+    #: Label shift: `number` of the last state and its time (`since`), in seconds; class shares
+    #: `before` and now (`priors`), and by how many nats per row they explain answers better
     #: (`gain`); by how many nats adapted answers were better (`evidence`) on `labels`, and the
-    #: `weight` that follows. Null without it.
+    #: `weight` that follows. `applied` is the weight in answers of servers, 0 in shadow, and
+    #: `served` by how many nats the answers that were given were better than without adaptation.
+    #: Null without it.
     adaptation: dict[str, Any] | None
     #: Predictions whose logits are kept for refitting.
     captured_rows: int

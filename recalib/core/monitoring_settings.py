@@ -89,8 +89,9 @@ class MonitoringSettings(EvidenceSettings):
     #: Whether a candidate that is proven better becomes the champion automatically.
     promote: Literal["automatic", "manual"] = "automatic"
     #: `shadow`: estimate label shift from predictions with logits, and learn from labels what
-    #: answers adapted to it would gain; answers are not changed. Needs `capture`.
-    adaptation: Literal["none", "shadow"] = "none"
+    #: answers adapted to it would gain; answers are not changed. `label_shift`: also adapt the
+    #: answers of the champion, by the weight that labels give. Both need `capture`.
+    adaptation: Literal["none", "shadow", "label_shift"] = "none"
 
     def __post_init__(self) -> None:
         check_fields(self, prefix="")

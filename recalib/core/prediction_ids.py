@@ -12,7 +12,8 @@ Format, little-endian and in base64url::
 66 bytes are 88 characters without padding. An id contains nothing secret.
 
 Format 2 is of rows of a group (`recalib.core.group_numbers`): its number is in place of the batch,
-and the rows count from a random number.
+and the rows count from a random number. Formats 3 and 4 are 1 and 2 of answers that were adapted to
+label shift: the upper half of the model is the number of the state (`recalib.shift`).
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ from recalib.core.arrays import Floats
 #: Length of an id in characters.
 ID_LENGTH = 88
 
-_FORMAT, _FORMAT_OF_GROUP = 1, 2
+#: Of a format: 1, plus 1 with a group, plus 2 with a state of the adaptation.
+_FORMATS = range(1, 5)
 _HEAD = struct.Struct("<BBIQIQQ")
 _ROW = struct.Struct("<ffII")
 _MAC_BYTES = 16
@@ -95,6 +97,8 @@ class Prediction:
     segment: int = 0
     #: The number of the group; 0 for none.
     group: int = 0
+    #: The number of the state that adapted the answer to label shift; 0 for none.
+    adaptation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +171,7 @@ def mint(
     predictions: BatchSummary,
     segment: int = 0,
     group: int = 0,
+    adaptation: int = 0,
 ) -> list[str]:
     """Return one id per row; an id takes about a microsecond.
 
@@ -175,8 +180,9 @@ def mint(
 
     Parameters
     ----------
-    model: id of the model in the registry.
+    model: id of the model in the registry; below 2^32 with `adaptation`.
     made_at: seconds since 1970.
+    adaptation: number of the state that adapted the answers; 0 for none.
     segment: number of the segment of the batch, at most 255; 0 for none.
     group: number of the group of the batch; 0 for none.
     """
@@ -184,10 +190,10 @@ def mint(
     if group:
         first = int.from_bytes(os.urandom(4), "little")
     head = _HEAD.pack(
-        _FORMAT_OF_GROUP if group else _FORMAT,
+        1 + bool(group) + 2 * bool(adaptation),
         segment,
         key.number,
-        model,
+        model | adaptation << 32,
         version,
         int(made_at * 1e6),
         group or batch,
@@ -238,7 +244,7 @@ def _read(
         return Refusal("invalid", f"not {ID_LENGTH} characters of base64url, as every id is")
     content = base64.urlsafe_b64decode(text)
     format, segment, number, of_model, version, microseconds, batch = _HEAD.unpack_from(content)
-    if format not in (_FORMAT, _FORMAT_OF_GROUP) or number not in macs:
+    if format not in _FORMATS or number not in macs:
         return Refusal("invalid", "not signed by a key of this service, or by one given up since")
     mac = macs[number].copy()
     mac.update(content[:_SIGNED])
@@ -246,7 +252,9 @@ def _read(
     if not compare_digest(mac.digest(), digest):
         return Refusal("invalid", "changed, or not made by this service")
     # The signature is valid: the content can be trusted.
-    made_at = microseconds / 1e6
+    made_at, adaptation = microseconds / 1e6, 0
+    if format > 2:
+        adaptation, of_model = divmod(of_model, 2**32)
     if of_model != model:
         return Refusal("invalid", "a prediction of another model")
     if made_at > now + _SKEW_SECONDS:
@@ -257,10 +265,9 @@ def _read(
             "expired", f"older than {lifetime_seconds:.15g} seconds, which labels may take"
         )
     raw_confidence, confidence, predicted, _ = _ROW.unpack_from(content, _HEAD.size)
-    group = batch if format == _FORMAT_OF_GROUP else 0
-    return Prediction(
-        of_model, version, made_at, raw_confidence, confidence, predicted, digest, segment, group
-    )
+    group = 0 if format % 2 else batch
+    of_row = raw_confidence, confidence, predicted, digest
+    return Prediction(of_model, version, made_at, *of_row, segment, group, adaptation)
 
 
 def _mac(key: SigningKey) -> Any:

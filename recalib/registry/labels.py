@@ -28,7 +28,8 @@ _TABLE = tables.labels
 _KEY = ["model_id", "version", "predicted_at", "digest"]
 #: Columns with values per row; the others are the same in all rows.
 _ROW_COLUMNS = [
-    *(*_KEY, "raw_confidence", "confidence", "predicted", "label", "segment", "group_number")
+    *(*_KEY, "raw_confidence", "confidence", "predicted", "label", "segment", "group_number"),
+    "adaptation",
 ]
 _LABEL_SET = "label_set"
 _Row = tuple[Any, ...]
@@ -131,11 +132,12 @@ class Labels(Queries):
 
     def by_digest(
         self, model: Model, version: int, start: float, end: float, maturity_seconds: float
-    ) -> dict[bytes, tuple[float, int | bytes, int, int]]:
-        """Return time, label, predicted class and group from `start` until before `end`, by digest.
+    ) -> dict[bytes, tuple[float, int | bytes, int, int, int]]:
+        """Return labelled predictions from `start` until before `end`, by digest.
 
-        Only predictions whose labels arrived within `maturity_seconds`. The label of a multilabel
-        row is its `label_set`; rows without one are left out.
+        They have time, label, predicted class, group and state of the adaptation. Only predictions
+        whose labels arrived within `maturity_seconds`. The label of a multilabel row is its
+        `label_set`; rows without one are left out.
         """
         label = _TABLE.c.label_set if model.is_multilabel else _TABLE.c.label
         rows = self._connection.execute(
@@ -145,6 +147,7 @@ class Labels(Queries):
                 label.label("known"),
                 _TABLE.c.predicted,
                 _TABLE.c.group_number,
+                _TABLE.c.adaptation,
             ).where(
                 *_in_interval(model, version, start, end),
                 _TABLE.c.labelled_at - _TABLE.c.predicted_at <= maturity_seconds,
@@ -235,6 +238,7 @@ class Labels(Queries):
                 label,
                 prediction.segment,
                 prediction.group,
+                prediction.adaptation,
                 *((label_sets.get(prediction.digest),) if label_sets else ()),
             )
             for prediction, label in labelled

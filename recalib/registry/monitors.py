@@ -177,11 +177,11 @@ class Monitors(Queries):
             .values(late=_MONITOR.c.late + labels)
         )
 
-    def adapt(self, model: Model, row: MonitorRow, adaptation: dict[str, Any]) -> None:
-        """Write the adaptation of a version, unless the monitor has been written since `row`."""
+    def adapt(self, model: Model, row: MonitorRow, adaptation: dict[str, Any]) -> bool:
+        """Write the adaptation of a version; False if the monitor was written since `row`."""
         where = _MONITOR.c.version == row.version, _MONITOR.c.turn == row.turn
         statement = update(_MONITOR).where(_MONITOR.c.model_id == model.id, *where)
-        self._connection.execute(statement.values(adaptation=adaptation))
+        return bool(self._connection.execute(statement.values(adaptation=adaptation)).rowcount)
 
     def cohorts(self, model: Model, version: int, since: float, limit: int) -> list[CohortRow]:
         """Return up to `limit` cohorts that began at `since` or later, the newest first."""

@@ -24,7 +24,7 @@ _PAGE = 100
 #: Tables with rows of one version; those of `labels` are the many.
 _OF_VERSIONS = (
     tables.traffic, tables.class_traffic, tables.cohorts, tables.assessments, tables.monitors,
-    tables.candidates, tables.calibrators,
+    tables.adaptations, tables.candidates, tables.calibrators,
 )  # fmt: skip
 #: Tables with rows of one model that has no versions, data sets, captures and jobs left.
 _OF_MODELS = (tables.alias_changes, tables.monitoring_events, tables.logit_scales)

@@ -220,6 +220,8 @@ class LabelledPrediction:
     label_set: bytes | None = None
     #: See `recalib.core.group_numbers`; 0 for none.
     group_number: int = 0
+    #: Number of the state that adapted the answer to label shift; 0 for none.
+    adaptation: int = 0
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Connection
 
+from recalib.registry.adaptations import Adaptations
 from recalib.registry.aliases import Aliases
 from recalib.registry.api_keys import ApiKeys
 from recalib.registry.audit import Audit
@@ -49,6 +50,7 @@ class Transaction:
         self.edits = Edits(connection)
         self.jobs = Jobs(connection)
         self.labels = Labels(connection)
+        self.adaptations = Adaptations(connection)
         self.api_keys = ApiKeys(connection)
         self.sessions = Sessions(connection)
         self.audit = Audit(connection)

@@ -11,7 +11,7 @@ from recalib.shift.label_shift import (
     next_adaptation,
     window_rows,
 )
-from recalib.shift.shadow import Shadow, begin_shadow
+from recalib.shift.shadow import Shadow, ShadowState, answers_given, begin_shadow
 
 __all__ = [
     "Adaptation",
@@ -20,7 +20,9 @@ __all__ = [
     "FixedShare",
     "LabelShift",
     "Shadow",
+    "ShadowState",
     "adapt",
+    "answers_given",
     "begin_shadow",
     "first_adaptation",
     "gains",

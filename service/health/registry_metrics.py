@@ -90,8 +90,9 @@ _CLASS_GAUGES = {
 }
 #: Gauges of label shift in shadow, by the key of their value in its report.
 _ADAPTATION_GAUGES = {
-    "number": ("recalib_adaptation_state", "Number of the last state of label shift in shadow."),
+    "number": ("recalib_adaptation_state", "Number of the last state of label shift."),
     "weight": ("recalib_adaptation_weight_ratio", "Weight of adapted answers after labels."),
+    "applied": ("recalib_adaptation_applied_ratio", "Weight in answers of servers; 0 in shadow."),
     "evidence": (
         "recalib_adaptation_evidence_nats",
         "By how many nats adapted answers were better on labels.",

@@ -135,6 +135,8 @@ def _encode(request: pb.ModelInferRequest, result: CalibrationResult) -> pb.Mode
         response.parameters[UNCALIBRATED].bool_param = True
     else:
         response.model_version = str(loaded.version)
+    if result.adaptation is not None:
+        response.parameters["adaptation"].int64_param = result.adaptation
     in_bytes = bool(request.raw_input_contents)
     for name in [output.name for output in request.outputs] or [OUTPUT]:
         if name == OUTPUT:

@@ -232,6 +232,8 @@ def answer(parsed: ParsedRequest, result: CalibrationResult) -> tuple[bytes, int
         document["parameters"] = {UNCALIBRATED: True}
     else:
         document["model_version"] = str(loaded.version)
+    if result.adaptation is not None:
+        document["parameters"] = {"adaptation": result.adaptation}
     if parsed.id is not None:
         document["id"] = parsed.id
     text = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)

@@ -85,6 +85,7 @@ def purge(
                 break
         with registry.transaction() as tx:
             tx.signing_keys.purge(lifetime_seconds)
+            tx.adaptations.purge(lifetime_seconds)
             tx.idempotency.purge(ANSWERS_SECONDS)
             tx.audit.purge(audit_seconds)
             tx.events.purge(events_seconds)

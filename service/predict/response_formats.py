@@ -30,7 +30,10 @@ def _served_by(result: CalibrationResult) -> dict[str, Any]:
     loaded, map = result.loaded, result.loaded.calibrator.card.map
     if loaded.is_uncalibrated:
         return {"version": None, "map": map, UNCALIBRATED: True}
-    return {"version": loaded.version, "map": map}
+    served_by = {"version": loaded.version, "map": map}
+    if result.adaptation is not None:
+        served_by["adaptation"] = result.adaptation
+    return served_by
 
 
 def to_json(result: CalibrationResult) -> bytes:

@@ -155,8 +155,9 @@ _DOCUMENTED = {
             "with `accepted` one of truth values. As .npz: `probabilities`, `prediction_ids` (N,) "
             "as bytes, empty for rows without an id, and with `sets`, `intervals` or "
             "`accepted` an array of that name. The header `Recalib-Calibrator:"
-            " uncalibrated` marks the answer of a model without a champion; "
-            "`Recalib-Warning` says why rows may not be logits.",
+            " uncalibrated` marks the answer of a model without a champion; `Recalib-Adaptation` "
+            "is the number of the state that adapted it to label shift; `Recalib-Warning` says why "
+            "rows may not be logits.",
             "content": {NPY: _BYTES, ARROW: _BYTES, NPZ: _BYTES},
         }
     },
@@ -213,6 +214,8 @@ class _Options(NamedTuple):
     def encode(self, result: CalibrationResult) -> Response:
         """Return the response in the negotiated media type."""
         headers = [_UNCALIBRATED_HEADER] if result.loaded.is_uncalibrated else []
+        if result.adaptation is not None:
+            headers.append((b"recalib-adaptation", b"%d" % result.adaptation))
         if result.warning:
             headers.append((b"recalib-warning", result.warning.encode("ascii", "replace")))
         content = ENCODERS[self.response_type](result)

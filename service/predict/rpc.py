@@ -87,6 +87,7 @@ def _encode(result: CalibrationResult, *, in_bytes: bool) -> pb.CalibrateRespons
             version=loaded.version,
             map=loaded.calibrator.card.map,
             uncalibrated=loaded.is_uncalibrated,
+            adaptation=result.adaptation,
         ),
         prediction_ids=[id or "" for id in result.ids or ()],
         warnings=[result.warning] if result.warning else [],

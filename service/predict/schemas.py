@@ -66,6 +66,11 @@ class Calibrated(BaseModel):
         description="True, and otherwise missing, if the model has no champion: the probabilities "
         "are those of the classifier, and no row has an id.",
     )
+    adaptation: int = Field(
+        0,
+        description="Number of the state that adapted the probabilities to label shift; missing "
+        "without one. Sets, intervals and `accepted` are not.",
+    )
 
 
 class CalibrateAnswer(BaseModel):

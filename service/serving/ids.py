@@ -99,6 +99,7 @@ class PredictionIds:
         probabilities: Floats,
         share: float,
         origin: Origin = _NOWHERE,
+        adaptation: int | None = None,
     ) -> list[str | None]:
         """Return an id or None for each row; sample logits of rows with ids for monitoring.
 
@@ -110,6 +111,7 @@ class PredictionIds:
         ----------
         logits: the classifier's, checked, (N, K).
         probabilities: of the response, (N, K).
+        adaptation: number of the state that adapted them to label shift.
         share: of rows that get an id, in [0, 1]. Rows are drawn at random, so that the labelled
             rows are an unbiased sample.
         """
@@ -117,15 +119,16 @@ class PredictionIds:
         key, ids = self._key, cast("list[str | None]", [None] * rows)
         if key is None or share <= 0 or loaded.is_uncalibrated:
             return ids
-        model, version, now = loaded.number, loaded.version, time.time()
+        of_version = key, loaded.number, loaded.version, time.time()
+        of_rows = *origin, adaptation or 0
         if share >= 1:
             summaries = self._summarise(loaded, logits, probabilities, origin.segment)
-            ids = cast("list[str | None]", mint_ids(key, model, version, now, summaries, *origin))
+            ids = cast("list[str | None]", mint_ids(*of_version, summaries, *of_rows))
             loaded.stream.keep(ids, logits)
             return ids
         chosen = np.flatnonzero(np.frombuffer(os.urandom(4 * rows), "<u4") < share * 2.0**32)
         summaries = self._summarise(loaded, logits[chosen], probabilities[chosen], origin.segment)
-        minted = mint_ids(key, model, version, now, summaries, *origin)
+        minted = mint_ids(*of_version, summaries, *of_rows)
         for row, id in zip(chosen.tolist(), minted, strict=True):
             ids[row] = id
         loaded.stream.keep(ids, logits)

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from recalib.calibrator import Calibrator, identity_calibrator
 from recalib.core.arrays import Floats
+from recalib.core.decoding import convert
 from recalib.errors import (
     ConflictError,
     CorruptError,
@@ -35,6 +36,7 @@ from recalib.errors import (
     UnavailableError,
 )
 from recalib.registry import Alias, CalibratorVersion, Model, Registry
+from recalib.shift import ShadowState
 from service.metrics import CALIBRATED_ROWS
 from service.serving.clock_cache import ClockCache
 from service.serving.negative_cache import NegativeCache
@@ -75,15 +77,21 @@ class LoadedCalibrator:
     selectors: set[str] = field(default_factory=set)
     #: Whether a request has used it since the last eviction pass.
     used: bool = False
+    #: What adapts its answers to label shift; None without.
+    adaptation: ShadowState | None = None
 
     @property
     def is_uncalibrated(self) -> bool:
         """Whether it is the identity of a model without a champion, which is not monitored."""
         return not self.version
 
-    def run(self, logits: Floats, segment: int = 0) -> Floats:
+    def run(
+        self, logits: Floats, segment: int = 0, adaptation: ShadowState | None = None
+    ) -> Floats:
         """Return probabilities, float32 (N, K), for checked logits of a segment of the model."""
         probabilities = self.calibrator.predict_float32(logits)
+        if adaptation is not None:
+            probabilities = adaptation.answer(probabilities)
         self.count(len(logits))
         self.stream.sample(logits)
         # Multilabel rows are counted with their ids.
@@ -203,10 +211,11 @@ class LoadedCalibrators:
         return error if isinstance(error, NotFoundError) else None
 
     def refresh(self) -> bool:
-        """Apply the promotions since the last call; return whether the registry answered."""
+        """Apply promotions and adaptations to label shift; return whether the registry answered."""
         with self._refreshing:
             try:
                 self._apply_promotions()
+                self._apply_adaptations()
             except UnavailableError as error:
                 log.warning(
                     "The registry cannot be reached; serving what is loaded: %s",
@@ -280,6 +289,25 @@ class LoadedCalibrators:
                     return
             for key in missing:
                 prepared[key] = self._load_target(targets[key])
+
+    def _apply_adaptations(self) -> None:
+        """Give loaded champions the newest states of their adaptations to label shift."""
+        with self._registry.reading() as tx:
+            serving = tx.adaptations.serving()
+        with self._lock:
+            loaded = set(self._current.values())
+        for calibrator in loaded:
+            key = calibrator.number, calibrator.version
+            if key in serving or calibrator.adaptation is not None:
+                calibrator.adaptation = self._state_of(calibrator, key, serving.get(key))
+
+    def _state_of(
+        self, loaded: LoadedCalibrator, key: tuple[int, int], number: int | None
+    ) -> ShadowState | None:
+        if number is None or (loaded.adaptation and loaded.adaptation.number == number):
+            return loaded.adaptation if number else None
+        with self._registry.reading() as tx:
+            return convert(tx.adaptations.states(*key, [number])[number], ShadowState)
 
     def _swap(
         self,

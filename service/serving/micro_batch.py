@@ -19,8 +19,9 @@ from service.serving.loaded_calibrators import LoadedCalibrator
 #: Numbers of a batch up to which joining it with others is cheaper than computing it alone.
 MAX_NUMBERS = 64
 
-#: Probabilities, float32 (N, K); and ids (N,), or None if none were requested.
-Result = tuple[Floats, list[str | None] | None]
+#: Probabilities, float32 (N, K); ids (N,), or None if none were requested; and the number of the
+#: state that adapted the probabilities to label shift, or None.
+Result = tuple[Floats, list[str | None] | None, int | None]
 #: Calibrator, origin and share of ids: batches with the same key can be joined.
 _Key = tuple[LoadedCalibrator, Origin, float]
 
@@ -29,10 +30,12 @@ def compute(
     ids: PredictionIds, loaded: LoadedCalibrator, origin: Origin, share: float, logits: Floats
 ) -> Result:
     """Return probabilities and ids of checked logits."""
-    probabilities = loaded.run(logits, origin.segment)
+    state = loaded.adaptation  # read once: another may come meanwhile
+    probabilities = loaded.run(logits, origin.segment, state)
+    number = None if state is None else state.number
     if not share:
-        return probabilities, None
-    return probabilities, ids.mint(loaded, logits, probabilities, share, origin)
+        return probabilities, None, number
+    return probabilities, ids.mint(loaded, logits, probabilities, share, origin, number), number
 
 
 class MicroBatcher:
@@ -72,7 +75,7 @@ class MicroBatcher:
         try:
             joined = [logits for logits, _ in batches]
             logits = joined[0] if len(joined) == 1 else np.concatenate(joined)
-            probabilities, ids = compute(self._ids, *key, logits)
+            probabilities, ids, number = compute(self._ids, *key, logits)
         except Exception as error:
             for _, future in batches:
                 if not future.done():
@@ -83,6 +86,6 @@ class MicroBatcher:
             end = start + len(part)
             if not future.done():  # the client may have left
                 future.set_result(
-                    (probabilities[start:end], None if ids is None else ids[start:end])
+                    (probabilities[start:end], None if ids is None else ids[start:end], number)
                 )
             start = end

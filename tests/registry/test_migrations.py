@@ -84,7 +84,7 @@ def test_a_database_at_0031_keeps_its_rows(database_at_0031: str, blob_url: str)
     assert registry.check() == ""
     assert _differences(engine) == []
     after = _dictionaries(engine)
-    assert after.keys() == before.keys()
+    assert after.keys() - before.keys() == {"adaptations"}
     for name, rows in before.items():
         assert [{key: row[key] for key in rows[0]} for row in after[name]] == rows
     with registry.reading() as tx:

@@ -65,7 +65,7 @@ def test_micro_batches_do_not_change_results(state: State, monkeypatch: pytest.M
     assert sum(rows_of_calls) == sum(map(len, batches))
     assert len(rows_of_calls) < 20
     assert max(rows_of_calls) <= 64
-    for at, (batch, (probabilities, ids)) in enumerate(zip(batches, results, strict=True)):
+    for at, (batch, (probabilities, ids, _)) in enumerate(zip(batches, results, strict=True)):
         assert batch.size <= MAX_NUMBERS
         np.testing.assert_allclose(
             probabilities, loaded.calibrator.predict_float32(batch), rtol=2e-6

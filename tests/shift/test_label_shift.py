@@ -5,17 +5,21 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 
+import msgspec
 import numpy as np
 import pytest
 import scipy.optimize
 from numpy.typing import NDArray
+from scipy.special import logit
 
 from recalib.errors import InputError
 from recalib.shift import (
     FixedShare,
     LabelShift,
     Shadow,
+    ShadowState,
     adapt,
+    answers_given,
     begin_shadow,
     first_adaptation,
     gains,
@@ -208,6 +212,49 @@ def test_a_label_scores_the_state_that_was_there() -> None:
     assert scored.share.evidence == pytest.approx(np.concatenate(parts).sum())
     assert parts[0].sum() > 0 > parts[1].sum()
     assert Shadow.of(scored.to_dict()) == scored
+
+
+def test_a_label_scores_the_state_that_its_id_names() -> None:
+    """Of two states of one time: clocks do not decide. Both losses follow from the answer."""
+    p, labels = _draw(20, 400, _SHIFTED)
+    right = ShadowState(
+        1, 0.0, (2.0, 1.0, 0.5, 0.3, 0.2), tuple(_SHIFTED), 2_000, 0.1, applied=0.75
+    )
+    wrong = msgspec.structs.replace(
+        right, number=2, weights=(0.2, 0.3, 0.5, 1.0, 2.0), applied=0.25
+    )
+    states = {1: right, 2: wrong}
+    numbers = np.repeat([1, 2], 200)
+    shadow = Shadow((0.2,) * 5, 0.0, 0.0, (right, wrong))
+    scored = shadow.confirm(np.zeros(400), p, labels, 1.0, numbers, states)
+    expected = [gains(p[:200], labels[:200], np.array(right.weights))]
+    expected.append(gains(p[200:], labels[200:], np.array(wrong.weights)))
+    assert scored.share.evidence == pytest.approx(np.concatenate(expected).sum())
+    given = answers_given(p, numbers, states)
+    np.testing.assert_array_equal(given[:200], adapt(p[:200], np.array(right.weights), 0.75))
+    rows = np.arange(400)
+    losses = [-np.log(answers[rows, labels]).sum() for answers in (given, p)]
+    assert scored.served == pytest.approx(losses[1] - losses[0])
+
+
+def test_weights_of_labels_are_applied_in_steps_with_numbers() -> None:
+    """No number for each label: there are few near 0 and 1. Numbers are those of windows too."""
+    shadow = begin_shadow(_draw(21, 2_000, _EVEN)[0], 0.0)
+    assert shadow.apply(50.0) == shadow  # no state
+    shadow = shadow.renew(_draw(22, 2_000, _SHIFTED)[0], 50.0, now=100.0)
+    assert shadow.apply(150.0) == shadow  # no label
+    for time in range(200, 230):
+        share = shadow.share.add([0.3] * 10)
+        shadow = msgspec.structs.replace(shadow, share=share).apply(float(time))
+        applied = shadow.states[-1].applied
+        assert abs(logit(applied) - logit(share.weight)) < 0.25
+    assert shadow.states[-1].applied > 0.999
+    assert [state.number for state in shadow.states] == list(range(1, len(shadow.states) + 1))
+    assert len(shadow.states) < 10
+    assert {state.weights for state in shadow.states} == {shadow.states[0].weights}
+    last = shadow.states[-1]
+    shadow = shadow.renew(_draw(23, 2_000, _SHIFTED[::-1])[0], 300.0, now=300.0)
+    assert (shadow.states[-1].number, shadow.states[-1].applied) == (last.number + 1, last.applied)
 
 
 @pytest.mark.parametrize(

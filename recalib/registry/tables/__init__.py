@@ -25,6 +25,7 @@ from recalib.registry.tables.catalogue import (
     tombstones,
 )
 from recalib.registry.tables.monitoring import (
+    adaptations,
     assessments,
     candidates,
     captures,
@@ -44,6 +45,7 @@ from recalib.registry.tables.notification import (
 
 __all__ = [
     "METADATA",
+    "adaptations",
     "alias_changes",
     "alias_revision",
     "aliases",

@@ -46,7 +46,22 @@ labels = Table(
     Column("label_set", LargeBinary),
     # Of dependent rows (`recalib.core.group_numbers`); 0 for none.
     Column("group_number", BigInteger, nullable=False, server_default="0"),
+    # Number of the state in `adaptations` that adapted the answer; 0 for none.
+    Column("adaptation", BigInteger, nullable=False, server_default="0"),
     sqlite_with_rowid=False,
+)
+
+adaptations = Table(
+    "adaptations",
+    METADATA,
+    # No foreign keys, as above. A number never changes its meaning.
+    Column("model_id", Key, primary_key=True, autoincrement=False),
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    # Time from which on it adapts answers.
+    Column("since", Double, nullable=False),
+    # `recalib.shift.ShadowState`, which has a number for each class: large values are last.
+    Column("state", Json, nullable=False),
 )
 
 traffic = Table(

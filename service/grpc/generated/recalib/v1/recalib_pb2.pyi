@@ -56,6 +56,7 @@ class Adaptation(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     ADAPTATION_NONE: _ClassVar[Adaptation]
     ADAPTATION_SHADOW: _ClassVar[Adaptation]
+    ADAPTATION_LABEL_SHIFT: _ClassVar[Adaptation]
 
 class PromoteCandidate(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -127,6 +128,7 @@ REFIT_ON_STALE: Refit
 REFIT_MANUAL: Refit
 ADAPTATION_NONE: Adaptation
 ADAPTATION_SHADOW: Adaptation
+ADAPTATION_LABEL_SHIFT: Adaptation
 PROMOTE_CANDIDATE_AUTOMATIC: PromoteCandidate
 PROMOTE_CANDIDATE_MANUAL: PromoteCandidate
 TASK_MULTICLASS: Task
@@ -1488,14 +1490,16 @@ class Top(_message.Message):
     def __init__(self, classes: _Optional[_Iterable[int]] = ..., probabilities: _Optional[_Union[Matrix, _Mapping]] = ..., labels: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Calibrated(_message.Message):
-    __slots__ = ("version", "map", "uncalibrated")
+    __slots__ = ("version", "map", "uncalibrated", "adaptation")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     MAP_FIELD_NUMBER: _ClassVar[int]
     UNCALIBRATED_FIELD_NUMBER: _ClassVar[int]
+    ADAPTATION_FIELD_NUMBER: _ClassVar[int]
     version: int
     map: str
     uncalibrated: bool
-    def __init__(self, version: _Optional[int] = ..., map: _Optional[str] = ..., uncalibrated: _Optional[bool] = ...) -> None: ...
+    adaptation: int
+    def __init__(self, version: _Optional[int] = ..., map: _Optional[str] = ..., uncalibrated: _Optional[bool] = ..., adaptation: _Optional[int] = ...) -> None: ...
 
 class LateLabel(_message.Message):
     __slots__ = ("prediction_id", "index", "name", "set", "group")
