@@ -229,3 +229,18 @@ def test_confidences_of_extreme_logits_are_in_range(dtype: type, times: int) -> 
     expected = [1, 1 / 3, 1, 1 / 3, 0] * times
     np.testing.assert_allclose(summary.raw_confidences, expected, rtol=1e-6, atol=1e-300)
     np.testing.assert_allclose(summary.confidences, [1, 1 / 3, 1, 0.4, 1] * times, rtol=1e-6)
+
+
+@pytest.mark.parametrize("group", [0, group_number("session 7")])
+def test_ids_of_adapted_answers_carry_the_state(group: int) -> None:
+    """Its number is the upper half of the model; without a state the bytes are those of before."""
+    number, model = 2**32 - 1, 2**32 - 2
+    (id,) = mint(KEY, model, 2, NOW, predictions(1), 3, group, number)
+    content = base64.urlsafe_b64decode(id)
+    assert struct.unpack("<BBIII", content[:14]) == (4 if group else 3, 3, 3, model, number)
+    result = read(id, model=model)
+    assert isinstance(result, Prediction)
+    assert (result.adaptation, result.group, result.model) == (number, group, model)
+    assert "another model" in refused(id, model=7)
+    others = mint(KEY, 7, 2, NOW, predictions(1), 3, group)
+    assert getattr(read(others[0]), "adaptation", None) == 0

@@ -219,7 +219,7 @@ def test_label_shift_in_shadow_is_reported(service: Service, rpc: Rpc) -> None:
     assert answer.adaptation["weight"] == 0.875
     text = service.client.get("/metrics").text
     owner = '{calibrator="1",model="resnet"}'
-    for line in ("state{} 7.0", "weight_ratio{} 0.875", "evidence_nats{} 12.5"):
+    for line in ("state{} 7.0", "weight_ratio{} 0.875", "applied_ratio{} 0.0"):
         assert f"recalib_adaptation_{line.format(owner)}" in text
     page = Browser(service.client.app).get("models/resnet/monitoring").text
     assert "Label shift, in shadow" in page

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 
+from recalib.calibrator import Calibrator
+from recalib.core.decoding import convert
 from recalib.registry import Model, Registry
-from recalib.shift import Shadow
+from recalib.shift import Shadow, ShadowState
 from tests.training.watched import CAPTURING, a_champion, serve
+from training.logit_samples import brier_scores, read_labelled_sample
 from training.monitoring_job import watch
 from training.shadow_adaptation import adapt_in_shadow
 
@@ -68,6 +72,60 @@ def test_states_come_from_windows_and_the_weight_from_matured_labels(registry: R
 
     watch(registry, model)  # a step of the monitor keeps the adaptation
     assert _shadow(registry, model) == scored
+
+
+@pytest.mark.slow
+def test_served_states_have_the_weight_of_labels_and_score_their_own_answers(
+    registry: Registry,
+) -> None:
+    """Monitoring and the comparison with candidates have the adapted answers."""
+    model = a_champion(registry, replace(CAPTURING, adaptation="label_shift"), with_dataset=True)
+    serve(registry, model, ago=9_000, temperature=3.0, rows=2_000, seed=3, shares=_SHARES)
+    watch(registry, model)
+    adapt_in_shadow(registry, model)
+    shadow = _shadow(registry, model)
+    assert shadow is not None
+    (first,) = shadow.states
+    assert (first.number, first.applied) == (1, 0)  # no label has confirmed it
+    with registry.reading() as tx:
+        assert tx.adaptations.serving() == {(model.id, 1): 1}
+
+    # Its answers are not adapted yet; their labels give it a weight.
+    serve(registry, model, ago=7_000, temperature=3.0, seed=4, shares=_SHARES, state=first)
+    adapt_in_shadow(registry, model)
+    with registry.reading() as tx:
+        number = tx.adaptations.serving()[model.id, 1]
+        stored = tx.adaptations.states(model.id, 1, [number])[number]
+    state = convert(stored, ShadowState)
+    assert state.number > 1
+    assert state.applied > 0.9
+
+    serve(registry, model, ago=5_000, temperature=3.0, seed=5, shares=_SHARES, state=state)
+    shadow = _shadow(registry, model)
+    assert shadow is not None
+    assert shadow.served == 0  # the first state had no weight in its answers
+    with registry.transaction() as tx:  # as if no later label had been read
+        row, now = tx.monitors.find(model, 1), tx.clock()
+        assert row is not None
+        stored = msgspec.structs.replace(shadow, through=now - 5_500).to_dict()
+        tx.monitors.adapt(model, row, stored)
+    adapt_in_shadow(registry, model)
+    shadow = _shadow(registry, model)
+    assert shadow is not None
+    with registry.reading() as tx:
+        calibrator = Calibrator.from_bytes(tx.calibrators.parameters(model, 1))
+    rows = read_labelled_sample(registry, model, 1, now - 5_500, now)
+    assert set(rows.adaptations) == {state.number}
+    index = np.arange(len(rows)), rows.labels
+    plain, given = calibrator.predict_float64(rows.logits), rows.answers(calibrator)
+    gain = np.log(given[index]).sum() - np.log(plain[index]).sum()
+    assert gain > 50
+    assert shadow.served == pytest.approx(gain)
+    with registry.reading() as tx:  # monitoring reads the confidences of these answers
+        confidences = tx.labels.columns(model, 1, now - 5_500, now).confidence
+    np.testing.assert_allclose(confidences, given.max(axis=1), atol=1e-6)
+    before, after = (brier_scores(calibrator, rows, given=g).mean() for g in (False, True))
+    assert after < before
 
 
 def test_lost_files_of_logits_end_nothing(registry: Registry) -> None:

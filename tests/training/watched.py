@@ -29,6 +29,7 @@ from recalib.registry import (
     TrafficCount,
     tables,
 )
+from recalib.shift import ShadowState
 from service.serving.logit_sampling import _parquet, _Sample
 from tests.fitting.conftest import draw
 from tests.registry.scenes import a_lease
@@ -200,6 +201,7 @@ def serve(
     save_logits: bool = True,
     label: Callable[[NDArray[np.float32]], NDArray[np.int64]] | None = None,
     shares: Sequence[float] | None = None,
+    state: ShadowState | None = None,
 ) -> None:
     """Serve rows of true temperature `temperature`, with ids, labels and saved logits.
 
@@ -207,6 +209,7 @@ def serve(
     ----------
     label: return the labels from the probabilities served, (rows, K), instead of true ones.
     shares: of the classes, instead of even ones.
+    state: adapts the answers to label shift.
     """
     logits, truth = draw(
         rows if shares is None else 8 * rows, model.classes, temperature, seed=seed
@@ -219,12 +222,15 @@ def serve(
     with registry.transaction() as tx:
         key, now = tx.signing_keys.first(), tx.clock()
         champion = Calibrator.from_bytes(tx.calibrators.parameters(model, version))
-    probabilities = champion.predict_float32(logits)
+    probabilities, number = champion.predict_float32(logits), 0
+    if state is not None:
+        probabilities, number = state.answer(probabilities), state.number
     truth = truth if label is None else label(probabilities)
     times = now - ago + np.arange(rows) * seconds / rows
+    summaries = (summarise_predictions(logits[[n]], probabilities[[n]]) for n in range(rows))
     ids = [
-        mint(key, model.id, version, at, summarise_predictions(logits[[n]], probabilities[[n]]))[0]
-        for n, at in enumerate(times)
+        mint(key, model.id, version, at, summary, adaptation=number)[0]
+        for at, summary in zip(times, summaries, strict=True)
     ]
     read: Any = read_ids(ids, {1: key}, model=model.id, now=now, lifetime_seconds=1e9)
     stream = Stream(registry, model)
