@@ -145,10 +145,12 @@ def predict(
         answers["intervals"] = np.zeros((*rows.shape, 2), np.float32)
     if accepted:
         answers["accepted"] = np.zeros(len(rows), np.bool_)
+    adaptations = np.zeros(len(rows), np.int64)
 
     def store(part: slice, response: Response) -> None:
         shape = probabilities[part].shape
         probabilities[part] = _read_probabilities(response, shape, _read_npz_member)
+        adaptations[part] = int(response.headers.get("recalib-adaptation", 0))
         if ids:
             prediction_ids[part] = _read_ids(response, shape[0])
         for name, values in answers.items():
@@ -160,6 +162,7 @@ def predict(
     parameters |= dict.fromkeys(answers, "true")
     query = _Query(model, str(calibrator), input, _NPZ, parameters)
     uncalibrated = yield from _send_in_batches(session, rows, query, store)
+    answers["adaptations"] = adaptations
     return Predictions(probabilities, prediction_ids, uncalibrated, **answers)
 
 

@@ -32,6 +32,8 @@ class Predictions:
     intervals: NDArray[np.float32] | None = None
     #: Whether each row reaches the threshold of rejection, (N,), if this was requested.
     accepted: NDArray[np.bool_] | None = None
+    #: Numbers of the states that adapted the answers to label shift, (N,), 0 for none.
+    adaptations: NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,7 @@ from recalib.errors import (
     UnavailableError,
 )
 from recalib.registry import Alias, CalibratorVersion, Model, Registry
-from recalib.shift import ShadowState
+from recalib.shift import ShadowState, adapt
 from service.metrics import CALIBRATED_ROWS
 from service.serving.clock_cache import ClockCache
 from service.serving.negative_cache import NegativeCache
@@ -53,6 +53,14 @@ UNCALIBRATED = "uncalibrated"
 _MAX_CONCURRENT_LOADS = 8
 #: Memory of a loaded calibrator besides parameters and labels: session, card and objects.
 _OVERHEAD_BYTES = 128 * 1024
+
+
+class ServedState(NamedTuple):
+    """A state of the adaptation to label shift, ready to run."""
+
+    number: int
+    #: Returns the answers (N, K) to answers before any adaptation.
+    answer: Callable[[Floats], Floats]
 
 
 @dataclass(eq=False, slots=True)
@@ -78,7 +86,7 @@ class LoadedCalibrator:
     #: Whether a request has used it since the last eviction pass.
     used: bool = False
     #: What adapts its answers to label shift; None without.
-    adaptation: ShadowState | None = None
+    adaptation: ServedState | None = None
 
     @property
     def is_uncalibrated(self) -> bool:
@@ -86,7 +94,7 @@ class LoadedCalibrator:
         return not self.version
 
     def run(
-        self, logits: Floats, segment: int = 0, adaptation: ShadowState | None = None
+        self, logits: Floats, segment: int = 0, adaptation: ServedState | None = None
     ) -> Floats:
         """Return probabilities, float32 (N, K), for checked logits of a segment of the model."""
         probabilities = self.calibrator.predict_float32(logits)
@@ -303,11 +311,14 @@ class LoadedCalibrators:
 
     def _state_of(
         self, loaded: LoadedCalibrator, key: tuple[int, int], number: int | None
-    ) -> ShadowState | None:
+    ) -> ServedState | None:
         if number is None or (loaded.adaptation and loaded.adaptation.number == number):
             return loaded.adaptation if number else None
         with self._registry.reading() as tx:
-            return convert(tx.adaptations.states(*key, [number])[number], ShadowState)
+            state = convert(tx.adaptations.states(*key, [number])[number], ShadowState)
+        # Once for all requests: a tuple of 1,000 weights becomes an array in 40 us.
+        weights = np.array(state.weights, np.float32)
+        return ServedState(number, partial(adapt, weights=weights, applied=state.applied))
 
     def _swap(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import scipy.special
@@ -21,10 +22,12 @@ from recalib.client import (
 )
 from recalib.core.group_numbers import group_number
 from recalib.errors import ConflictError, InputError, RecalibWarning
+from recalib.registry import Registry
 from recalib.sets import SetOptions
+from recalib.shift import ShadowState, adapt
 from tests.client.conftest import MAX_BYTES, MAX_ROWS
 from tests.client.either import Either, asyncio_is_slow
-from tests.end_to_end.programs import Server
+from tests.end_to_end.programs import Programs, Server, until
 from tests.fitting.conftest import draw
 
 LOGITS, LABELS = draw(600, 4, 3.0)
@@ -73,6 +76,31 @@ def test_accepted_rows_are_those_of_the_library(client: Either, model: str) -> N
     assert client.predict(model, rows[:2], calibrator=4).accepted is None
     with pytest.raises(InvalidRequestError, match="without a threshold of rejection"):
         client.predict(model, rows[:2], accepted=True)
+
+
+@pytest.mark.slow
+def test_answers_adapted_to_label_shift_name_their_states(
+    client: Either, name: str, shared_programs: Programs
+) -> None:
+    """Of an input in parts, each row has one; the server has seen the state of the registry."""
+    client.create_model(name, 4, monitoring={"capture": 0.5, "adaptation": "label_shift"})
+    client.upload_dataset(name, "val", LOGITS, LABELS, progress=False)
+    client.wait(client.fit(name, "val", promote=True), progress=False)
+    rows = np.tile(LOGITS, (1 + MAX_ROWS // len(LOGITS), 1)).astype(np.float32)
+    before = client.predict(name, rows)
+    assert set(before.adaptations) == {0}
+    home = shared_programs.home
+    registry = Registry(f"sqlite:///{home / 'recalib.db'}", str(home / "blobs"))
+    weights = np.array([0.5, 1.0, 1.0, 2.0])
+    state = ShadowState(1, 1e9, tuple(weights.tolist()), (0.25,) * 4, 2_000, 0.1, applied=0.5)
+    with registry.transaction() as tx:
+        tx.adaptations.add(tx.models.get(name), 1, [msgspec.to_builtins(state)])
+    registry.close()
+    until(lambda: client.predict(name, rows[:1]).adaptations[0] == 1, "the state to be served")
+    after = client.predict(name, rows)
+    assert after.adaptations.tolist() == [1] * len(rows)
+    expected = adapt(before.probabilities.astype(float), weights, 0.5)
+    np.testing.assert_allclose(after.probabilities, expected, atol=1e-6)
 
 
 def test_intervals_are_those_of_the_library(client: Either, model: str) -> None:
