@@ -71,7 +71,8 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=20, help="of each population and kind")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
-    heads, rows = ["stream", "goal"], {kind: [kind, f"{goal:.1%}"] for kind, goal in _GOALS.items()}
+    heads = ["stream", "goal"]
+    rows = {kind: [kind, f"{goal:.1%}" if goal < 1 else "none"] for kind, goal in _GOALS.items()}
     is_met, counts, draws = True, set(), np.array([arguments.draws])
     for classes, spread in _POPULATIONS:
         for kind, goal in _GOALS.items():
