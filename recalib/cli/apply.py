@@ -48,11 +48,12 @@ def apply(
 
     One file of data gives one with `probabilities`, with `sets` if the calibrator has thresholds
     of prediction sets, with `accepted` if it has one of rejection, and with `intervals` of the map
-    venn_abers. Several files give a folder of Parquet files with these but `intervals`, and
+    venn_abers. A .csv or .parquet file also has the other columns of a table, such as ids. Several
+    files give a folder of Parquet files with these but `intervals`, and
     `labels`; the same command resumes a run that was stopped.
     """
     from recalib.api import load
-    from recalib.files.answers import check_answer_path, write_answers
+    from recalib.files.answers import check_answer_path, other_columns, write_answers
     from recalib.maps.venn_abers import VennAbers
     from recalib.scale import apply as apply_to_files
 
@@ -100,7 +101,9 @@ def apply(
             arrays["intervals"] = fitted.predict_interval(rows.logits, input=input)
         if fitted.card.rejection is not None:
             arrays["accepted"] = fitted.is_accepted(rows.logits, input=input)
-        write_answers(target, fitted.card.labels, **arrays)
+        names, is_table = fitted.card.labels, target.suffix != ".npz"
+        others = other_columns(path, kind, selection, names) if is_table else None
+        write_answers(target, names, others, **arrays)
     n, k = probabilities.shape
     if json_output:
         print_json({"output": output, "rows": n, "classes": k})

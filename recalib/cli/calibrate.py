@@ -42,10 +42,11 @@ def calibrate(
 ) -> None:
     """Calibrate logits on a server.
 
-    The output file has `probabilities`, and `sets` with --sets.
+    The output file has `probabilities`, and `sets` with --sets; a .csv or .parquet file also has
+    the other columns of a table, such as ids.
     """
     from recalib.client import Client, PermissionDeniedError
-    from recalib.files.answers import check_answer_path, write_answers
+    from recalib.files.answers import check_answer_path, other_columns, write_answers
 
     check_answer_path(output)
     check_output_path("output", output, data)
@@ -64,7 +65,9 @@ def calibrate(
         arrays: dict[str, Any] = {"probabilities": probabilities}
         if answer.sets is not None:
             arrays["sets"] = answer.sets
-        write_answers(output, names, **arrays)
+        is_table = output.suffix != ".npz"
+        others = other_columns(data, input, selection, names) if is_table else None
+        write_answers(output, names, others, **arrays)
     n, k = probabilities.shape
     if json_output:
         print_json({"output": str(output), "rows": n, "classes": k})

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,13 @@ from numpy.typing import NDArray
 
 from recalib.core.lazy_import import LazyModule
 from recalib.errors import InputError
+from recalib.files.arrow import ArrowFile, open_batches
 from recalib.files.atomic_write import open_atomically, write_npz
+from recalib.files.base import DataSelection, Input, translate_errors
+from recalib.files.column_names import column_names
+from recalib.files.csv import CsvFile
+from recalib.files.csv_table import CsvTable
+from recalib.files.parquet import ParquetFile, open_table
 
 pa = LazyModule("pyarrow")
 pq = LazyModule("pyarrow.parquet")
@@ -32,7 +40,48 @@ def check_answer_path(path: Path) -> None:
         raise InputError("output", found=str(path), accepted=accepted)
 
 
-def write_answers(path: Path, labels: Sequence[str] | None, **arrays: NDArray[Any]) -> None:
+def other_columns(
+    path: Path, declared: Input, selection: DataSelection, class_names: Sequence[str] | None
+) -> Any:
+    """Return the columns of a table that are neither scores nor labels nor weights, as they are.
+
+    An Arrow table, such as of ids; those of a text file are texts, so that `007` stays. None for a
+    file of arrays. A name that occurs twice is left out.
+
+    Raises
+    ------
+    InputError: as `recalib.files.open_data`.
+    """
+    suffix = path.suffix.lower()
+    if class_names is not None:
+        selection = replace(selection, class_names=tuple(class_names))
+
+    def others(names: Sequence[str]) -> list[str]:
+        used = column_names(names, declared, selection)
+        read = {used.values, *used.columns, used.labels, used.weights}
+        return [name for name, n in Counter(names).items() if n == 1 and name not in read]
+
+    with path.open("rb") as stream, translate_errors(suffix[1:]):
+        if suffix in CsvFile.suffixes:
+            text = CsvTable(stream, selection.separator)
+            names = others(text.names)
+            types = dict.fromkeys(names, pa.string())
+            if not names:  # Arrow would read all
+                return None
+            return pa.concat_tables(text.parse(block, names, types) for block in text.blocks())
+        if suffix in ParquetFile.suffixes:
+            columns = others(open_table(stream, ()).schema_arrow.names)
+            return open_table(stream, columns).read(columns)
+        if suffix in ArrowFile.suffixes:
+            schema, batches = open_batches(stream)
+            names = others(schema.names)
+            return pa.Table.from_batches([batch.select(names) for batch in batches])
+    return None
+
+
+def write_answers(
+    path: Path, labels: Sequence[str] | None, others: Any = None, **arrays: NDArray[Any]
+) -> None:
     """Write arrays of the rows in their order, atomically.
 
     `.npz` has the arrays by name, and `.parquet` columns of lists. `.csv` has a column for each
@@ -41,6 +90,8 @@ def write_answers(path: Path, labels: Sequence[str] | None, **arrays: NDArray[An
     Parameters
     ----------
     labels: names of the classes; by default their indices.
+    others: columns of a table that come first in `.csv` and `.parquet`, see `other_columns`; a name
+        of the answers replaces such a column.
     arrays: `probabilities` and `sets` (N, K), `intervals` (N, K, 2), `accepted` (N,).
 
     Raises
@@ -51,7 +102,8 @@ def write_answers(path: Path, labels: Sequence[str] | None, **arrays: NDArray[An
     if path.suffix == ".npz":
         write_npz(path, **arrays)
     elif path.suffix == ".parquet":
-        table = pa.table({name: _lists(array) for name, array in arrays.items()})
+        kept = {} if others is None else dict(zip(others.column_names, others, strict=True))
+        table = pa.table(kept | {name: _lists(array) for name, array in arrays.items()})
         with open_atomically(path) as file:
             pq.write_table(table, file)
     else:
@@ -61,6 +113,12 @@ def write_answers(path: Path, labels: Sequence[str] | None, **arrays: NDArray[An
                 names += [f"{column}_{labels[k] if labels else k}" for column in _COLUMNS[name]]
             names += [name] * (array.ndim == 1)
             columns.append(array.reshape(len(array), -1).astype(object))
+        own = set(names)
+        for name in reversed(() if others is None else others.column_names):
+            if name in own:
+                continue
+            names.insert(0, name)
+            columns.insert(0, np.array(others[name].to_pylist(), object)[:, None])
         with open_atomically(path) as file:
             text = io.TextIOWrapper(file, "utf-8", newline="")
             csv.writer(text).writerows([names, *np.concatenate(columns, axis=1).tolist()])

@@ -260,3 +260,45 @@ def test_masks_by_null_are_counted(cli: Cli) -> None:
     assert result.status == 0
     shown = "warning: x.json: null masks a class, with P = 0, in 2 of 3 rows\n"
     assert result.err == shown
+
+
+@pytest.mark.parametrize("format", WRITERS)
+@pytest.mark.parametrize("output", ["out.csv", "out.parquet"])
+def test_other_columns_are_carried_to_the_answers(cli: Cli, format: str, output: str) -> None:
+    """Ids and notes come first, in every type; text of a text file stays as it is."""
+    cli.fitted()
+    ids = [f"{k:03}" for k in range(len(LOGITS))]
+    notes = [None if k % 2 else "a,b" for k in range(len(LOGITS))]
+    scores = {f"logit_{k}": column for k, column in enumerate(LOGITS.T)}
+    table = pa.table({"id": ids, **scores, "labels": LABELS, "note": notes, "accepted": LABELS})
+    WRITERS[format](table, str(cli.folder / f"x.{format}"))
+    assert cli("apply", "t.calib", f"x.{format}", "-o", output).status == 0
+    assert cli("apply", "t.calib", f"x.{format}", "-o", "out.npz").status == 0
+    probabilities = cli.probabilities("out.npz")
+    if output == "out.parquet":
+        answer = pyarrow.parquet.read_table(cli.folder / output)
+        assert answer.column_names == ["id", "note", "accepted", "probabilities"]
+        np.testing.assert_array_equal(answer["probabilities"].to_pylist(), probabilities)
+    else:
+        names = ["id", "note", "accepted", *(f"probability_{k}" for k in range(4))]
+        kinds = {"id": pa.string(), "note": pa.string()}
+        options = pyarrow.csv.ConvertOptions(column_types=kinds, strings_can_be_null=True)
+        answer = pyarrow.csv.read_csv(cli.folder / output, convert_options=options)
+        assert answer.column_names == names
+        np.testing.assert_allclose(answer["probability_3"].to_numpy(), probabilities[:, 3])
+    assert answer["id"].to_pylist() == ids
+    assert answer["note"].to_pylist() == notes
+
+
+def test_answers_replace_columns_of_their_names(cli: Cli) -> None:
+    """A file that has been applied before can be applied again."""
+    cli.fitted()
+    scores = {f"logit_{k}": column for k, column in enumerate(LOGITS.T)}
+    table = pa.table({"probability_0": LABELS, "id": LABELS, **scores})
+    pyarrow.csv.write_csv(table, cli.folder / "x.csv")
+    assert cli("apply", "t.calib", "x.csv", "-o", "out.csv").status == 0
+    names = pyarrow.csv.read_csv(cli.folder / "out.csv").column_names
+    assert names == ["id", *(f"probability_{k}" for k in range(4))]
+    pyarrow.csv.write_csv(pa.table({**scores, "labels": LABELS}), cli.folder / "y.csv")
+    assert cli("apply", "t.calib", "y.csv", "-o", "out.csv").status == 0
+    assert pyarrow.csv.read_csv(cli.folder / "out.csv").column_names == names[1:]
