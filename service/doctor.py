@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 from typing import Literal
 
+from recalib.core.packages import is_installed
 from recalib.errors import RecalibError
 from recalib.registry import Registry, migrate
 from recalib.settings import Settings
@@ -58,6 +59,15 @@ def check_settings(
 def check_gpu() -> CheckResult:
     """Return the GPUs of this machine; torch is imported."""
     return _run("gpu", _check_gpu)
+
+
+def check_pictures() -> CheckResult:
+    """Return whether reports, evaluations and the console can draw."""
+    missing = [name for name in ("altair", "vl_convert") if not is_installed(name)]
+    if missing:
+        detail = f"no package {missing[0]}: reports need pip install 'recalib[pictures]'"
+        return CheckResult("pictures", "warning", detail)
+    return CheckResult("pictures", "ok", "altair and vl_convert are installed")
 
 
 def check_registry(registry: Registry, settings: Settings) -> Iterator[CheckResult]:

@@ -47,9 +47,9 @@ def doctor(
                 say(f"{setting['name']} = {setting['value']!r}  ({setting['from']})")
         return
     check_package("service")
-    from service.doctor import check_gpu, check_registry, check_settings
+    from service.doctor import check_gpu, check_pictures, check_registry, check_settings
 
-    results = [*check_settings(settings, from_command_line), check_gpu()]
+    results = [*check_settings(settings, from_command_line), check_gpu(), check_pictures()]
     with open_registry(settings) as registry:
         results += check_registry(registry, settings)
     if json_output:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -60,10 +61,11 @@ def test_healthy_deployment(doctor: Any, registry: Registry) -> None:
     status, checks = doctor()
     assert status == 0
     assert list(checks) == [
-        "settings", "tls", "database tls", "gpu", "database", "clock", "schema", "signing key",
-        "api keys", "jobs", "monitoring", "blobs",
+        "settings", "tls", "database tls", "gpu", "pictures", "database", "clock", "schema",
+        "signing key", "api keys", "jobs", "monitoring", "blobs",
     ]  # fmt: skip
     assert {state for state, _ in checks.values()} <= {"ok", "warning"}
+    assert checks["pictures"] == ("ok", "altair and vl_convert are installed")
     assert checks["schema"][0] == checks["clock"][0] == checks["jobs"][0] == "ok"
     assert checks["signing key"] == ("ok", "none yet; the first server makes it")
     assert "(command line)" in checks["settings"][1]
@@ -157,6 +159,16 @@ def test_schema_of_a_later_version_fails(doctor: Any, registry: Registry) -> Non
     status, checks = doctor()
     assert (status, checks["schema"][0]) == (1, "failed")
     assert "only development versions" in checks["schema"][1]
+
+
+@pytest.mark.sqlite_only
+def test_missing_package_of_pictures_is_named(
+    doctor: Any, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "altair", None)
+    _, checks = doctor()
+    text = "no package altair: reports need pip install 'recalib[pictures]'"
+    assert checks["pictures"] == ("warning", text)
 
 
 @pytest.mark.sqlite_only

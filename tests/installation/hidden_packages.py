@@ -1,4 +1,4 @@
-"""Hide every package that `pip install recalib` does not install.
+"""Hide every package that `pip install recalib`, or one with extras, does not install.
 
 A program that tests start: `python -m tests.installation.hidden_packages STATEMENTS`. The
 statements are Python. They call `run(name, function)`, which prints a line of JSON: the name, the
@@ -25,13 +25,21 @@ from tests.supply.requirements import ROOT
 __all__ = ["base_distributions", "hide"]
 
 
-def base_distributions() -> set[str]:
-    """Return the names of all packages that the installation without extras needs."""
+def base_distributions(*requirements: str) -> set[str]:
+    """Return the names of all packages that the installation needs: without extras by default.
+
+    Parameters
+    ----------
+    requirements: what is installed beside it, such as `recalib[fit]`.
+    """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    names, queue = {"recalib"}, list(project["dependencies"])
+    names, queue = {"recalib"}, [*project["dependencies"], *requirements]
     while queue:
         requirement = Requirement(queue.pop())
         name = canonicalize_name(requirement.name)
+        if name == "recalib":
+            extras = project["optional-dependencies"]
+            queue += [item for extra in requirement.extras for item in extras[extra]]
         if name in names or not (requirement.marker is None or requirement.marker.evaluate()):
             continue
         names.add(name)
@@ -55,9 +63,9 @@ class _Hiding:
         return getattr(self._finder, name)
 
 
-def hide() -> set[str]:
+def hide(*requirements: str) -> set[str]:
     """Hide the packages from imports of this process, and return their names."""
-    base = base_distributions()
+    base = base_distributions(*requirements)
     hidden = {
         name
         for name, owners in packages_distributions().items()
