@@ -10,9 +10,9 @@
    is printed, and the table rewritten.
 5. `tests`: the tests that skip without CUDA.
 
-After `--minutes` no further run starts, and tests end; the output says what is missing. Each step
-needs only the packages that it imports: `make gpu PYTHON=...` with an interpreter that has torch
-installs nothing, begins with the command that installs what it lacks, and skips those steps.
+After `--minutes` no further run starts, and tests end; the output says what is missing.
+`make gpu PYTHON=...` with an interpreter that has torch installs nothing. It first prints the
+command that installs every package that the steps lack, and runs the steps that lack none.
 
 Without a GPU the command says so and ends with status 0. With `--device cpu`, all but the tests run
 on the CPU, as `tests/benchmarks/test_gpu.py` does with a small network.
@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
-import importlib.util
+import itertools
 import json
 import os
 import subprocess
@@ -46,8 +46,28 @@ if TYPE_CHECKING:
 _ROOT = Path(__file__).parents[2]
 _RESULTS = _ROOT / "benchmarks" / "results" / "gpu"
 _STEPS = ("overhead", "data", "processes", "training", "tests")
-_NEEDED = ("scipy", "pydantic", "pydantic_settings", "msgspec", "safetensors", "lightning_fabric")
-_TESTED = ("tests/losses", "tests/fitting", "tests/training", "tests/test_torch_modules.py")
+_TESTED = (
+    "tests/fitting/test_device.py", "tests/losses/test_losses.py", "tests/test_torch_modules.py",
+    "tests/training/engine/test_loading.py", "tests/training/engine/test_parts.py",
+    "tests/training/engine/test_speed.py",
+)  # fmt: skip
+_LOSSES = ("numpy", "msgspec")
+_TRAINING = (
+    *_LOSSES, "scipy", "pydantic", "safetensors", "lightning-fabric", "pyarrow", "pillow",
+    "threadpoolctl",
+)  # fmt: skip
+_COMMAND = (
+    *_TRAINING, "altair", "vl-convert-python", "fsspec", "jinja2", "pydantic-settings", "rich",
+    "typer",
+)  # fmt: skip
+#: The packages that each step needs beside torch; they bring others.
+_NEEDED = {
+    "overhead": _LOSSES,
+    "data": _TRAINING,
+    "processes": _COMMAND,
+    "training": _TRAINING,
+    "tests": (*_COMMAND, "pytest", "pytest-timeout", "hypothesis", "onnx", "psutil"),
+}
 
 
 @dataclass(frozen=True)
@@ -87,9 +107,11 @@ def main(arguments: list[str] | None = None) -> None:
     if options.device == "cuda" and not torch.cuda.is_available():
         print("no GPU that torch can use on this machine: nothing was run")
         return
-    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    missing = {name: lacks for name in options.steps if (lacks := _missing(_NEEDED[name]))}
     if missing:
-        print(f"missing: {sys.executable} -m pip install {' '.join(missing)}", flush=True)
+        packages = " ".join(dict.fromkeys(itertools.chain(*missing.values())))
+        print(f"missing: {sys.executable} -m pip install {packages}")
+        print(f"not run without them: {', '.join(missing)}", flush=True)
     options.output.mkdir(parents=True, exist_ok=True)
     options.end = time.monotonic() + 60 * options.minutes
     data = data_folder().resolve()  # one of the steps has another working folder
@@ -103,19 +125,19 @@ def main(arguments: list[str] | None = None) -> None:
     with tempfile.TemporaryDirectory() as folder:
         _describe_source(Path(folder))
         failures = [
-            name for name, run in steps.items() if name in options.steps and not _run(name, run)
+            name
+            for name, run in steps.items()
+            if name in set(options.steps) - set(missing) and run() is False
         ]
     if failures:
         sys.exit(f"failed: {', '.join(failures)}")
 
 
-def _run(name: str, run: Callable[[], bool | None]) -> bool:
-    """Return whether a step does not fail; say which package it lacks."""
-    try:
-        return run() is not False
-    except ModuleNotFoundError as error:
-        print(f"{name}: not run, since this interpreter has no {error.name}", flush=True)
-        return True
+def _missing(packages: Iterable[str]) -> list[str]:
+    installed = {
+        found.name.lower().replace("_", "-") for found in importlib.metadata.distributions()
+    }
+    return [name for name in packages if name not in installed]
 
 
 def _describe_source(folder: Path) -> None:
@@ -132,10 +154,8 @@ def _describe_source(folder: Path) -> None:
 
 
 def _tests(options: argparse.Namespace) -> bool:
-    import pytest  # noqa: F401 - the step lacks it otherwise
-
     print("# Tests", flush=True)
-    command = [sys.executable, "-m", "pytest", "-rs", "-k", "cuda or gpu", *_TESTED]
+    command = [sys.executable, "-m", "pytest", "--noconftest", "-rs", "-k", "cuda or gpu", *_TESTED]
     seconds = max(options.end - time.monotonic(), 1)
     try:
         return subprocess.run(command, cwd=_ROOT, check=False, timeout=seconds).returncode == 0

@@ -26,6 +26,22 @@ def test_without_a_gpu_the_command_says_so(
     assert capsys.readouterr().out == "no GPU that torch can use on this machine: nothing was run\n"
 
 
+def test_missing_packages_are_named_at_once_and_their_steps_are_left_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Before any step; those that lack nothing run."""
+    assert gpu._missing(gpu._NEEDED["tests"]) == []  # the names are those of distributions
+    monkeypatch.setattr(gpu, "_missing", lambda names: sorted({"scipy", "pytest"} & set(names)))
+    steps: list[str] = []
+    for name in ("_overhead", "_data_path", "_train", "_tests"):
+        monkeypatch.setattr(gpu, name, lambda *_, name=name: steps.append(name))
+    gpu.main(["--device", "cpu", "--output", str(tmp_path)])
+    first, second, *_ = capsys.readouterr().out.splitlines()
+    assert first.endswith(" -m pip install scipy pytest")
+    assert second == "not run without them: data, processes, training, tests"
+    assert steps == ["_overhead"]
+
+
 def test_table_has_the_numbers_of_each_paper() -> None:
     assert set(gpu.PUBLISHED) <= set(OBJECTIVES)
     test = {"accuracy": 0.94, "ece": 0.031, "ece_l2_equal_mass": 0.042}
