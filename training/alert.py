@@ -12,15 +12,14 @@ from recalib.contract.alerts import Alert, AlertPlace, VersionComparison
 from recalib.contract.base import utc
 from recalib.drift import drift_report
 from recalib.drift.calibration_sums import left_closed_bins
-from recalib.drift.monitor import SETS
 from recalib.drift.row_groups import arrange_units, unit_means
-from recalib.drift.target import Target, Values, values_of_predicted_class
+from recalib.drift.target import PROMISES, Target, Values, values_of_predicted_class
 from recalib.registry import LabelColumns, Model, Registry
 from recalib.registry.alerts import drift_onset, earlier_champions, next_command
 from recalib.settings import Settings
 from training.assessment import Assessor, segment_names
 from training.logit_samples import brier_scores, read_labelled_sample
-from training.set_rows import read_covered
+from training.set_rows import read_promised
 
 #: With this number of labels, an alert is not computed again for the same onset.
 _ENOUGH_LABELS = 50_000
@@ -69,9 +68,11 @@ def make_alert(
     with registry.reading() as tx:
         rows = tx.labels.columns(model, version, start, through)
     selected = rows.labelled_at - rows.predicted_at <= model.monitoring.maturity_seconds
-    covered = None
-    if status["segment"] == SETS:
-        covered = read_covered(registry, model, version, start, through, assessor.sets)
+    promised = None
+    if status["segment"] in PROMISES:
+        span, promises = (start, through), assessor.promises
+        found = read_promised(registry, model, version, *span, promises)
+        promised = found.get(status["segment"])
     elif status["segment"] is not None:
         selected &= rows.segment == segment_names(model.monitoring).index(status["segment"])
     rows = rows.select(selected)
@@ -82,9 +83,9 @@ def make_alert(
     versions = _compare(registry, model, version, champions, start, through)
     since = f"{onset:%Y-%m-%d %H:%M} UTC"
     described = _describe(model, assessor, rows, since)
-    if covered is not None and np.size(covered.confidences):
-        rows_of_sets = *covered.rows(), covered.group_numbers()
-        described = _describe_rows(*rows_of_sets, {}, since, "set_coverage")
+    if promised is not None and np.size(promised.confidences):
+        columns, target = (*promised.rows(), promised.group_numbers()), PROMISES[status["segment"]]
+        described = _describe_rows(*columns, {}, since, target)
     runbook, dashboard = _links(model, status["state"], links)
     alert = Alert.model_validate(
         {**described, "onset": onset, "versions": versions, "command": ""}

@@ -21,7 +21,7 @@ from recalib.drift import (
 )
 from recalib.drift.reference_histogram import reference_edges, reference_target
 from recalib.registry import Assessment, CohortRow, Model, MonitoringSettings
-from recalib.sets import coverage_options
+from recalib.replay.promises import monitored_promises, promises_of
 
 #: Name of the rows outside all declared segments; no segment can have this name.
 _REST = "(rest)"
@@ -47,7 +47,7 @@ class Assessor:
         self.classes: tuple[int, ...] = ()
         if monitoring.classes:
             self.classes = watched_indices(monitoring.classes, model.classes, model.labels)
-        self.sets = card.sets
+        self.promises = promises_of(card)
         #: Inner edges (B - 1,) of the bins, and what is in them.
         self.edges: NDArray[Any] = reference_edges(card)
         self.target = reference_target(card)
@@ -61,7 +61,7 @@ class Assessor:
             segments=len(monitoring.segments) + 1 if monitoring.segments else 0,
             classes=self.classes,
             target=self.target,
-            **coverage_options(card.sets),
+            **monitored_promises(card),
         )
         reference = None if card.confidences is None else card.confidences.counts
         self.monitor = Monitor(self.edges, reference, options, model.labels)
@@ -77,7 +77,7 @@ class Assessor:
         parts: Mapping[str, Cohort],
         class_rows: ClassRows | None,
         class_traffic: ClassTraffic | None,
-        covered: Cohort | None,
+        promised: Mapping[str, Cohort],
         *,
         now: float,
         served: ArrayLike | None = None,
@@ -90,7 +90,7 @@ class Assessor:
         now: when the cohort is read, in seconds.
         served: counts (B,) of recent traffic.
         """
-        self.monitor.add(start, end, parts, class_rows, class_traffic, covered)
+        self.monitor.add(start, end, parts, class_rows, class_traffic, promised)
         matured = end + self._model.monitoring.maturity_seconds
         self.status = status = self.monitor.assess(min(matured, now), served)
         return Assessment(

@@ -14,7 +14,7 @@ from recalib.drift.target import values_of_predicted_class
 from recalib.registry import Assessment, LabelColumns, Model, Registry, Transaction
 from training.assessment import Assessor, segment_names
 from training.class_rows import read_class_rows
-from training.set_rows import read_covered
+from training.set_rows import read_promised
 
 #: Limits of a transaction: cohorts, to keep it short, and labels, to bound memory after a long
 #: pause.
@@ -76,9 +76,10 @@ class LiveCohorts:
         if self.assessor.classes:
             where = self.model, self.version, cohort.labels, *span
             class_rows = read_class_rows(registry, *where, self.assessor.classes)
-        covered = read_covered(registry, self.model, self.version, *span, self.assessor.sets)
+        promises = self.assessor.promises
+        promised = read_promised(registry, self.model, self.version, *span, promises)
         traffic, times = cohort.class_traffic, {"now": self.now, "served": served}
-        return self.assessor.add(*span, cohort.parts, class_rows, traffic, covered, **times)
+        return self.assessor.add(*span, cohort.parts, class_rows, traffic, promised, **times)
 
     def served_counts(self, tx: Transaction) -> Any:
         """Return counts (B,) of recent predictions by bin, or None if there are none."""

@@ -122,7 +122,7 @@ class _Attempt:
             task=self._model.task,
             target=self.assessor.target,
             class_names=self._model.labels or (),
-            sets=self.assessor.sets,
+            promises=self.assessor.promises,
         )
         #: Number of rows in the cohorts that were added.
         self.rows = 0
@@ -141,7 +141,7 @@ class _Attempt:
             cohort.parts,
             cohort.class_rows,
             cohort.class_traffic,
-            cohort.covered,
+            cohort.promised,
             now=matured,
         )
         assessment = replace(assessment, replayed=True)

@@ -1,39 +1,37 @@
-"""The rows of monitoring of prediction sets: predictions with sampled logits and a label."""
+"""The rows of monitoring of promises: predictions with sampled logits and a label."""
 
 from __future__ import annotations
 
-import numpy as np
-
 from recalib.calibrator import Calibrator
-from recalib.core.card import PredictionSets
 from recalib.drift import Cohort
 from recalib.registry import Model, Registry
-from recalib.sets import prediction_sets
+from recalib.replay.promises import Promises, kept_of, promised_cohorts
 from training.logit_samples import MAX_COHORT_ROWS, read_labelled_sample
 
 
-def read_covered(
+def read_promised(
     registry: Registry,
     model: Model,
     version: int,
     start: float,
     end: float,
-    sets: PredictionSets | None,
-) -> Cohort | None:
-    """Return whether sets have the labels of predictions from `start` until before `end`.
+    promises: Promises,
+) -> dict[str, Cohort]:
+    """Return whether predictions from `start` until before `end` keep the promises of a version.
 
-    A prediction id has no set, so only predictions with sampled logits count. None without sets or
-    such predictions.
+    A prediction id has no set and no probabilities of other classes, so only predictions with
+    sampled logits count. Empty without promises or such predictions.
     """
-    if sets is None:
-        return None
+    if not promises:
+        return {}
     limit = MAX_COHORT_ROWS
     sample = read_labelled_sample(registry, model, version, start, end, max_rows=limit)
     if not sample.sampled:
-        return None
+        return {}
     with registry.reading() as tx:
         parameters = tx.calibrators.parameters(model, version)
     p_nk = Calibrator.from_bytes(parameters).predict_float64(sample.logits)
-    covered = prediction_sets(p_nk, sets)[np.arange(len(sample)), sample.labels]
-    promised = np.full(len(sample), sets.coverage)
-    return Cohort([sample.sampled], promised, covered, times=sample.times, groups=sample.groups)
+    kept = kept_of(p_nk, sample.labels, promises)
+    return promised_cohorts(
+        promises, kept, sample.sampled, times=sample.times, groups=sample.groups
+    )

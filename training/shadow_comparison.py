@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from recalib.calibrator import Calibrator
 from recalib.drift import ScoreTest
-from recalib.drift.monitor import SETS
 from recalib.drift.row_groups import arrange_units, unit_means
+from recalib.drift.target import PROMISES
 from recalib.errors import ConflictError
 from recalib.registry import Challenger, ExpectedVersion, Model, Registry, Transaction
 from training.logit_samples import LabelledSample, brier_scores, read_labelled_sample
@@ -71,20 +71,18 @@ def compare(registry: Registry, model: Model) -> str | None:
         return _save(registry, model, step)
     better = test.verdict == "better"
     verdict, reason = "dropped" if not better else _verdict(model), _reason(test, better)
-    if not better and _sets_are_stale(registry, model, candidate.champion):
+    if not better and _promise_is_broken(registry, model, candidate.champion):
         verdict = "proven"
-        reason += (
-            "; but its sets have new thresholds, and those of the champion lost their coverage"
-        )
+        reason += "; but it has new thresholds, and those of the champion broke their promise"
     return _end(registry, model, step, verdict, reason, now)
 
 
-def _sets_are_stale(registry: Registry, model: Model, version: int) -> bool:
-    """Whether the coverage of prediction sets makes a version stale, which scores do not show."""
+def _promise_is_broken(registry: Registry, model: Model, version: int) -> bool:
+    """Whether sets or accepted rows make a version stale, which scores do not show."""
     with registry.reading() as tx:
         row = tx.monitors.find(model, version)
     status = {} if row is None else row.status
-    return (status.get("state"), status.get("segment")) == ("stale", SETS)
+    return status.get("state") == "stale" and status.get("segment") in PROMISES
 
 
 def _is_comparable(tx: Transaction, model: Model, candidate: Challenger) -> bool:

@@ -12,7 +12,8 @@ from recalib.contract.base import Page, Resource, Time, one_of
 CalibrationState = Literal["fresh", "unverified", "suspect", "stale"]
 _EVIDENCE = (
     "The numbers behind the state, as fractions: the `target` of all of them, `positive_class` for "
-    "P(y = 1) of two classes, `top_label` for the confidence or `set_coverage` for sets; "
+    "P(y = 1) of two classes, `top_label` for the confidence, `set_coverage` for sets or "
+    "`accepted` for accepted rows; "
     "`log_evidence` of the test and its "
     "`threshold`; `ece`, its noise floor `ece_floor` and interval of the latest window of `n` "
     "labels; the unbiased `ce`; `psi` of what is served and its `psi_threshold`; `coverage` of "

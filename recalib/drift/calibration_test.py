@@ -76,6 +76,9 @@ class CalibrationTest:
     alpha: Fraction = 0.05
     tolerance: Tolerance = 0.02
     bettors: list[Bettor] = field(default_factory=default_bettors, repr=False)
+    #: Whether p is a least probability: the hypothesis is that none is below p − ε, and p* is q
+    #: raised to p − ε.
+    at_least: bool = False
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -171,9 +174,11 @@ class CalibrationTest:
         """Return whether options and state are equal."""
         if not isinstance(other, CalibrationTest):
             return NotImplemented
-        options = (self.alpha, self.tolerance, [type(bettor) for bettor in self.bettors])
-        others = (other.alpha, other.tolerance, [type(bettor) for bettor in other.bettors])
-        return options == others and self.state() == other.state()
+        mine, others = (
+            (test.alpha, test.tolerance, test.at_least, [type(bettor) for bettor in test.bettors])
+            for test in (self, other)
+        )
+        return mine == others and self.state() == other.state()
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -256,7 +261,7 @@ class CalibrationTest:
         # bounds the gain.
         low = np.minimum(np.maximum(confidences - self.tolerance, 1e-9), 1 - 1e-9)
         high = np.minimum(np.maximum(confidences + self.tolerance, 1e-9), 1 - 1e-9)
-        near = np.minimum(np.maximum(q, low), high)
+        near = np.maximum(q, low) if self.at_least else np.minimum(np.maximum(q, low), high)
         right = correct == 1
         gains: Values = np.where(right, q, 1 - q) / np.where(right, near, 1 - near)
         return gains

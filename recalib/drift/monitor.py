@@ -21,11 +21,10 @@ from recalib.drift.monitor_state import STATES, Evidence, State, decide_state
 from recalib.drift.row_groups import RecentGroups
 from recalib.drift.silence import SilentClasses, is_silent
 from recalib.drift.stream_monitor import Cohort, Rows, StreamMonitor
+from recalib.drift.target import PROMISES
 from recalib.errors import InputError
 
 Values = NDArray[np.float64]
-#: The name of the stream of prediction sets among the segments of a status.
-SETS = "(sets)"
 
 
 @dataclass(frozen=True)
@@ -91,9 +90,9 @@ class Monitor:
     whose errors are reported first would look miscalibrated. The state depends on the order of the
     cohorts, see `CalibrationTest`: one process monitors a calibrator.
 
-    α is divided equally among all traffic, the segments, the classes and the prediction sets, as
-    far as they are monitored. A drift of one segment or class is then found even if it does not
-    show in all traffic.
+    α is divided equally among all traffic, the segments, the classes and each promise, of sets and
+    of accepted rows, as far as they are monitored. A drift of one segment or class is then found
+    even if it does not show in all traffic.
 
     Parameters
     ----------
@@ -136,16 +135,17 @@ class Monitor:
             counted = CalibrationSums.empty(self._edges)
             counted.add_counts(reference)
             reference = counted.traffic if counted.traffic.sum() else None
-        has_sets = self.options.set_coverage is not None
-        shares = 1 + bool(self.options.segments) + bool(self.options.classes) + has_sets
+        promises = self.options.of_promises()
+        shares = 1 + bool(self.options.segments) + bool(self.options.classes) + len(promises)
         self._alpha = self.options.alpha / shares
         self._reference = reference
         self._calibration_counts = reference if is_calibration_set else None
         self._all = self._stream_monitor(self._alpha, reference)
         self._segments: dict[str, StreamMonitor] = {}
-        self._sets: StreamMonitor | None = None
-        if has_sets:
-            self._sets = StreamMonitor(np.zeros(0), self.options.of_sets(), alpha=self._alpha)
+        self._promises = {
+            name: StreamMonitor(np.zeros(0), of_promise, alpha=self._alpha)
+            for name, of_promise in promises.items()
+        }
         self._classes: ClassMonitor | None = None
         if self.options.classes:
             self._classes = ClassMonitor(
@@ -168,7 +168,7 @@ class Monitor:
         cohorts: Mapping[str, Cohort] | Cohort,
         class_rows: ClassRows | None = None,
         class_traffic: ClassTraffic | None = None,
-        covered: Cohort | None = None,
+        promised: Mapping[str, Cohort] | None = None,
     ) -> None:
         """Add the matured cohort of predictions made from `start` until before `end`, in seconds.
 
@@ -179,8 +179,9 @@ class Monitor:
             classes. Which of the predictions are among them must not depend on the labels.
         class_traffic: all predictions of all segments by predicted class. With it, classes whose
             labels stop are found. It is given with each cohort, or with none.
-        covered: labelled predictions with the promised coverage as confidence, and whether their
-            sets have the label; which predictions are among them must not depend on the labels.
+        promised: of `(sets)`, labelled predictions with the promised coverage as confidence, and
+            whether their sets have the label; of `(accepted)`, accepted ones with the promised
+            accuracy. Which predictions are among them must not depend on the labels.
 
         Raises
         ------
@@ -206,12 +207,12 @@ class Monitor:
             total = total.merge(sums)
         self._all.add(start, end, total, _sort_by_time([rows for _, rows in data.values()]))
         self._end = end
-        if self._sets is not None and covered is not None:
-            groups = covered.group_numbers()
+        for name, cohort in (promised or {}).items():
+            groups = cohort.group_numbers()
             is_new = self._groups.are_new(groups)
-            p, y, times = (c[is_new] for c in (*covered.rows(), covered.prediction_times(end)))
+            p, y, times = (c[is_new] for c in (*cohort.rows(), cohort.prediction_times(end)))
             rows = p, y, times, groups[is_new]
-            self._sets.add(start, end, covered.sums([], is_new), rows)
+            self._promises[name].add(start, end, cohort.sums([], is_new), rows)
         for name, (sums, rows) in data.items() if self.options.segments else ():
             if name not in self._segments:
                 self._segments[name] = self._stream_monitor(self._segment_alpha())
@@ -241,8 +242,9 @@ class Monitor:
         segments = {
             name: self._segment_status(monitor, now) for name, monitor in self._segments.items()
         }
-        if self._sets is not None and self._sets.test.labels:
-            segments[SETS] = self._segment_status(self._sets, now)
+        for name, stream in self._promises.items():
+            if stream.test.labels:
+                segments[name] = self._segment_status(stream, now)
         for name, segment in segments.items():
             # A segment with few labels is unverified; that is no evidence against the others.
             has_drifted = segment.state in ("suspect", "stale")
@@ -250,7 +252,7 @@ class Monitor:
                 worst, owner = segment, name
         state = worst.state
         reason = worst.reason
-        if owner is not None and owner != SETS:
+        if owner is not None and owner not in PROMISES:
             reason = f"segment {owner!r}: {reason}"
         onset, class_evidence, may_be_selection = worst.onset, None, worst.may_be_selection
         if self._classes is not None:
@@ -307,7 +309,7 @@ class Monitor:
             "all": self._all.state(),
             "segments": {name: monitor.state() for name, monitor in self._segments.items()},
             **({} if self._classes is None else {"classes": self._classes.state()}),
-            **({} if self._sets is None else {"sets": self._sets.state()}),
+            **{name.strip("()"): stream.state() for name, stream in self._promises.items()},
             **({"groups": self._groups.state()} if self._groups else {}),
         }
 
@@ -324,8 +326,9 @@ class Monitor:
             self._segments[name].restore(saved)
         if self._classes is not None:
             self._classes.restore(state["classes"])
-        if self._sets is not None and "sets" in state:  # earlier versions did not monitor sets
-            self._sets.restore(state["sets"])
+        for name, stream in self._promises.items():
+            if name.strip("()") in state:  # earlier versions did not monitor promises
+                stream.restore(state[name.strip("()")])
         self._groups = RecentGroups(state.get("groups", ()))
 
     def _check(self, start: float, end: float, cohorts: Mapping[str, Cohort]) -> None:

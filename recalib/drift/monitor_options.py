@@ -9,7 +9,7 @@ from recalib.core.field_types import Fraction, Interval, check_fields
 from recalib.core.monitoring_settings import EvidenceSettings
 from recalib.core.options import check_option
 from recalib.drift.selection import check_selection_ratio
-from recalib.drift.target import Target
+from recalib.drift.target import ACCEPTED, SETS, Target
 from recalib.drift.windows import Weighting
 
 _WEEK = 7 * 86_400.0
@@ -49,14 +49,27 @@ class MonitorOptions(EvidenceSettings):
     #: the spread of the rows that they are from.
     set_spread: Annotated[float, Interval(ge=0, lt=0.5)] = 0.0
 
+    #: The share of accepted rows that may be wrong, monitored likewise; None without rejection.
+    accepted_risk: Fraction | None = None
+
     def __post_init__(self) -> None:
         check_fields(self)
         enough = self.window_labels >= self.least_labels
         check_option("window_labels", self.window_labels, enough, "at least least_labels")
         check_selection_ratio(self.selection_ratio, self.weighting)
 
-    def of_sets(self) -> MonitorOptions:
-        """Return the options of the stream of prediction sets."""
-        tolerance = min(self.tolerance + self.set_spread, 0.49)
-        objective = max(self.objective, tolerance)
-        return replace(self, target="set_coverage", tolerance=tolerance, objective=objective)
+    def of_promises(self) -> dict[str, MonitorOptions]:
+        """Return the options of the streams of prediction sets and of accepted rows, by name.
+
+        A risk has no tolerance: it is a bound, which its threshold keeps with a margin.
+        """
+        streams = {}
+        if self.set_coverage is not None:
+            tolerance = min(self.tolerance + self.set_spread, 0.49)
+            objective = max(self.objective, tolerance)
+            streams[SETS] = replace(
+                self, target="set_coverage", tolerance=tolerance, objective=objective
+            )
+        if self.accepted_risk is not None:
+            streams[ACCEPTED] = replace(self, target="accepted", tolerance=0.0)
+        return streams

@@ -217,8 +217,11 @@ def _decide(
     evidence: Evidence, names: TargetNames, objective: float, tolerance: float, least_labels: int
 ) -> tuple[State, str]:
     if evidence.rejected_at is not None:
+        relation = f"within {tolerance:.1%} of"
+        if evidence.target == "accepted":
+            relation = "at least"
         return "stale", (
-            f"{names.frequency} is not within {tolerance:.1%} of {names.probability}: the test"
+            f"{names.frequency} is not {relation} {names.probability}: the test"
             f" rejected this after"
             f" {evidence.rejected_at:,} labels (log E reached {evidence.threshold:.2f})"
         )

@@ -27,9 +27,10 @@ from recalib.drift.row_groups import (
 )
 from recalib.drift.silence import SilentClasses, describe_silence, silent_bins
 from recalib.drift.sliding_window import SlidingWindow
+from recalib.drift.target import PROMISES
 from recalib.drift.timed_test import TimedTest
 from recalib.drift.validation import check_rows
-from recalib.drift.windows import Window, summarise_window
+from recalib.drift.windows import Window, shortfall_of, summarise_window
 from recalib.errors import InputError
 
 Values = NDArray[np.float64]
@@ -205,6 +206,8 @@ class StreamMonitor:
             strata=window.strata,
             selection_ratio=self.options.selection_ratio,
         )
+        if self.options.target == "accepted":
+            summary = shortfall_of(summary)
         sums = known.merge(window.silent_traffic)
         silence = None
         if self.options.weighting == "traffic" and summary.silent:
@@ -268,7 +271,7 @@ class StreamMonitor:
             psi_covered=covered,
             target=self.options.target,
             expected=None
-            if self.options.target == "set_coverage"
+            if self.options.target in PROMISES.values()
             else expected_performance_of_sums(sums, self.options.target, self._calibration_counts),
         )
 

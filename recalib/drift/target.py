@@ -3,6 +3,8 @@
 - `top_label`: the predicted class is the label. The probability is the confidence.
 - `positive_class`: the label is class 1, of two classes. The probability is P(y = 1).
 - `set_coverage`: the label is in the prediction set. The probability is the promised coverage.
+- `accepted`: an accepted row is right. The probability is 1 − the promised risk, and only a lower
+  frequency breaks the promise.
 
 A shifted base rate is an error of one sign in P(y = 1). In the confidence it has one sign where
 class 0 is predicted and the other where class 1 is, and both share bins.
@@ -21,7 +23,10 @@ from recalib.core.arrays import Floats
 
 Values = NDArray[np.float64]
 RowTarget = Literal["top_label", "positive_class"]
-Target = Literal[RowTarget, "set_coverage"]
+Target = Literal[RowTarget, "set_coverage", "accepted"]
+#: The targets that are promises, by the name of their stream among the segments of a status.
+SETS, ACCEPTED = "(sets)", "(accepted)"
+PROMISES: dict[str, Target] = {SETS: "set_coverage", ACCEPTED: "accepted"}
 
 
 class TargetNames(NamedTuple):
@@ -43,6 +48,12 @@ TARGET_NAMES: dict[Target, TargetNames] = {
         "the promised coverage",
         "promised coverages",
         "error of the coverage",
+    ),
+    "accepted": TargetNames(
+        "the accuracy of accepted rows",
+        "the promised accuracy",
+        "promised accuracies",
+        "shortfall of the accuracy of accepted rows",
     ),
 }
 

@@ -19,7 +19,8 @@ class TimedTest:
     """A `CalibrationTest` of cohorts, which have times."""
 
     def __init__(self, alpha: float, tolerance: float, target: Target = "top_label") -> None:
-        self.test = CalibrationTest(alpha, tolerance, default_bettors(target))
+        is_bound = target == "accepted"
+        self.test = CalibrationTest(alpha, tolerance, default_bettors(target), is_bound)
         #: The prediction time since which each bettor has won.
         self._onsets: list[float] = []
         #: The prediction time at which the test first rejected.

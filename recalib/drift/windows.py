@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -208,6 +208,21 @@ def summarise_window(
         **_means(sums),
         **fields,
     )
+
+
+def shortfall_of(window: Window) -> Window:
+    """Return a window of one bin in which a frequency above the probability is no error.
+
+    The error's interval is about its estimate ± s, and that of a positive deviation g ends where
+    a shortfall does: at s − g.
+    """
+    if window.ece is None or window.ece_high is None:
+        return window
+    if (window.accuracy or 0.0) < (window.confidence or 0.0):
+        return window
+    high = max(window.ece_high - 2 * window.ece, 0.0)
+    low = None if window.selection_low is None else 0.0
+    return replace(window, ece=0.0, ece_low=0.0, ece_high=high, selection_low=low)
 
 
 def _mean_confidences(gaps: Gaps, traffic: Values, known: Values, total: Values) -> Values:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from recalib.core.card import PredictionSets
 from recalib.drift import ClassRows
-from recalib.replay.columns import LogRows, covered_of
+from recalib.replay.columns import LogRows
+from recalib.replay.promises import Promises, kept_of
 from recalib.shift import AdaptedStream
 
 
@@ -17,14 +17,14 @@ def adapted_rows(
     stream: AdaptedStream,
     rows: LogRows,
     watched: Sequence[int],
-    sets: PredictionSets | None = None,
+    promises: Promises,
 ) -> LogRows:
     """Return rows, sorted by time and with `matrix` and `label`, with the answers of the stream.
 
     Parameters
     ----------
     watched: indices of classes for `class_rows`.
-    sets: prediction sets for `covered`.
+    promises: for `kept`.
     """
     if rows.matrix is None or rows.label is None or not len(rows.time):
         return rows
@@ -40,5 +40,5 @@ def adapted_rows(
         predicted=predicted,
         class_rows=class_rows,
         matrix=answers,
-        covered=covered_of(answers, rows.label, sets),
+        kept=kept_of(answers, rows.label, promises),
     )

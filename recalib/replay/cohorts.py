@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from recalib.drift import CalibrationSums, ClassRows, ClassTraffic, Cohort
 from recalib.drift.target import Target
 from recalib.replay.columns import LogRows
+from recalib.replay.promises import Promises, promised_cohorts
 from recalib.stats.groups import group_counts, group_sums
 
 
@@ -50,19 +53,12 @@ def cohort_of_rows(
     )
 
 
-def set_cohort(rows: LogRows, on_time: NDArray[np.bool_], coverage: float | None) -> Cohort | None:
-    """Return the cohort of prediction sets that promise a coverage; None without sets."""
-    if rows.covered is None or coverage is None:
-        return None
-    labelled = int(np.count_nonzero(on_time))
-    return Cohort(
-        [len(rows.time)],
-        np.full(labelled, coverage),
-        rows.covered[on_time],
-        rows.delay[on_time],
-        rows.time[on_time],
-        groups=None if rows.group is None else rows.group[on_time],
-    )
+def cohorts_by_promise(
+    rows: LogRows, on_time: NDArray[np.bool_], promises: Promises
+) -> dict[str, Cohort]:
+    """Return the cohort of each promise that the rows can show; see `promised_cohorts`."""
+    of_rows: dict[str, Any] = {"times": rows.time, "delays": rows.delay, "groups": rows.group}
+    return promised_cohorts(promises, rows.kept, len(rows.time), **of_rows, on_time=on_time)
 
 
 def class_rows(

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.core.arrays import Floats, refuse_first
-from recalib.core.card import PredictionSets
 from recalib.core.group_numbers import group_number
 from recalib.core.lazy_import import LazyModule
 from recalib.drift import ClassRows
@@ -25,8 +24,8 @@ from recalib.replay.probabilities import (
     matrix_of,
     number_text,
 )
+from recalib.replay.promises import Promises, kept_of
 from recalib.replay.times import LATEST, is_text
-from recalib.sets import prediction_sets
 
 pa = LazyModule("pyarrow")
 pc = LazyModule("pyarrow.compute")
@@ -69,8 +68,8 @@ class LogRows:
     predicted: NDArray[np.int64] | None = None
     #: Numbers of the groups of dependent rows, 0 for none; None without the column.
     group: NDArray[np.int64] | None = None
-    #: Whether the prediction set has the label, 1 or 0, NaN without a label; None without sets.
-    covered: Values | None = None
+    #: Whether the row keeps each promise of the calibrator, see `kept_of`; None without promises.
+    kept: Values | None = None
     #: Probabilities (N, K), and true classes (N,), −1 without a label, where they are asked for.
     matrix: Floats | None = None
     label: NDArray[np.int64] | None = None
@@ -119,7 +118,7 @@ _NUMBERS = ("time", "confidence", "correct", "delay")
 
 
 def check_schema(
-    schema: Any, *, with_labels: bool = False, multilabel: bool = False, with_sets: bool = False
+    schema: Any, *, with_labels: bool = False, multilabel: bool = False, with_promises: bool = False
 ) -> list[str]:
     """Return the columns to read.
 
@@ -131,7 +130,7 @@ def check_schema(
     with_labels: whether `probabilities` and `label` are required; otherwise `label` is read only
         in place of `correct`.
     multilabel: whether rows have any number of labels, in `labels`.
-    with_sets: whether `label` is read if it is there, for the coverage of prediction sets.
+    with_promises: whether `label` is read if it is there, for the promises of the calibrator.
 
     Raises
     ------
@@ -151,7 +150,7 @@ def check_schema(
             accepted = f"columns {', '.join(required)}, and {', '.join(optional)} where known"
             found = ", ".join(map(repr, schema.names[:20])) or "no columns"
             raise InputError(name, found=found, accepted=accepted)
-    if not multilabel and (with_labels or with_sets or "correct" not in schema.names):
+    if not multilabel and (with_labels or with_promises or "correct" not in schema.names):
         read = (*read, _LABEL)
     names = [name for name in read if name in schema.names]
     for name in names:
@@ -228,7 +227,7 @@ def rows_of(
     watched: Sequence[int] | None = None,
     *,
     multilabel: bool = False,
-    sets: PredictionSets | None = None,
+    promises: Promises | None = None,
     with_matrix: bool = False,
 ) -> LogRows:
     """Return the rows of a batch, checked; errors count rows from `first_row`.
@@ -239,7 +238,7 @@ def rows_of(
     watched: indices of classes whose probabilities to return, for a batch with `label`.
     multilabel: whether a row has any number of labels. It is then a prediction of one of them,
         drawn by the digest of its time and its probabilities, which do not depend on the labels.
-    sets: of a batch with `probabilities` and `label`: those whose coverage to return.
+    promises: of a batch with `probabilities` and `label`: those for `kept`.
     with_matrix: whether to return `matrix` and `label` too.
 
     Raises
@@ -272,23 +271,13 @@ def rows_of(
     class_rows, group = None, _groups(batch)
     if matrix is not None and labels is not None and watched is not None:
         class_rows = ClassRows.from_probabilities(matrix, labels, time, watched, groups=group)
-    covered = covered_of(matrix, labels, sets)
+    kept = kept_of(matrix, labels, promises or {})
     if class_rows is None and (matrix is None or matrix.shape[1] > 2):
         predicted = None  # not used
     if not with_matrix:
         matrix = labels = None
-    columns = time, confidence, correct, delay, segment, class_rows, predicted, group, covered
+    columns = time, confidence, correct, delay, segment, class_rows, predicted, group, kept
     return LogRows(*columns, matrix, labels)
-
-
-def covered_of(
-    matrix: Floats | None, labels: NDArray[np.int64] | None, sets: PredictionSets | None
-) -> Values | None:
-    """Return whether sets of probabilities (N, K) have the labels, NaN without a label, (N,)."""
-    if matrix is None or labels is None or sets is None:
-        return None
-    has_label = prediction_sets(matrix, sets)[np.arange(len(labels)), np.maximum(labels, 0)]
-    return np.where(labels < 0, np.nan, has_label)
 
 
 def _rows_of_labels(batch: Any, time: Values, first_row: int, classes: int | None) -> LogRows:

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.core.arrays import Floats
-from recalib.core.card import PredictionSets
 from recalib.core.lazy_import import LazyModule
 from recalib.drift.class_rows import MAX_DENSE_CLASSES
 from recalib.drift.target import Target, target_of
@@ -26,6 +25,7 @@ from recalib.replay.columns import (
 from recalib.replay.log_files import LogFiles, LogSource
 from recalib.replay.log_schema import LogSchema
 from recalib.replay.probabilities import matrix_of
+from recalib.replay.promises import Promises
 from recalib.replay.survey import DELAY_CELLS, Survey, check_segments, delay_cells
 from recalib.stats.groups import group_counts
 
@@ -66,7 +66,7 @@ class Log:
     with_labels: whether the log must have `probabilities` and `label`, for `watch`.
     multilabel: whether rows have any number of labels.
     class_names: names of the classes, which labels and columns of probabilities may have.
-    sets: prediction sets, for `LogRows.covered` where the log has `probabilities` and `label`.
+    promises: of the calibrator, for `LogRows.kept` where the log has `probabilities` and `label`.
 
     Examples
     --------
@@ -88,12 +88,12 @@ class Log:
         with_labels: bool = False,
         multilabel: bool = False,
         class_names: Sequence[str] | None = None,
-        sets: PredictionSets | None = None,
+        promises: Promises | None = None,
     ) -> None:
         kind = {"with_labels": with_labels, "multilabel": multilabel}
 
         def check(schema: Any) -> list[str]:
-            names = check_schema(schema, **kind, with_sets=sets is not None)
+            names = check_schema(schema, **kind, with_promises=bool(promises))
             check_split_columns(schema, split_columns)
             return [*names, *split_columns]
 
@@ -112,7 +112,8 @@ class Log:
         self.multilabel = multilabel
         self.class_names = class_names
         self._watched: Sequence[int] | None = None
-        self._sets = sets if {"probabilities", "label"} <= set(self._names) else None
+        has_rows = {"probabilities", "label"} <= set(self._names)
+        self._promises = promises if has_rows and promises else None
         self._with_matrix = False
         self._max_rows = _MAX_ROWS
 
@@ -143,7 +144,7 @@ class Log:
     def _checked(self) -> list[str]:
         """Columns to read after all rows are checked."""
         skipped: tuple[str, ...] = ()
-        if "correct" in self._names and self._sets is None:
+        if "correct" in self._names and self._promises is None:
             skipped = ("label",)
             if "confidence" in self._names and self.target == "top_label":
                 skipped = ("label", "probabilities")
@@ -298,7 +299,7 @@ class Log:
                         self.classes,
                         self._watched,
                         multilabel=self.multilabel,
-                        sets=self._sets,
+                        promises=self._promises,
                         with_matrix=self._with_matrix,
                     )
             first_row += batch.num_rows

@@ -5,21 +5,21 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.core.card import PredictionSets
 from recalib.drift import ClassRows, ClassTraffic, Cohort
 from recalib.drift.target import Target
 from recalib.errors import InputError
 from recalib.files import Task
-from recalib.replay.cohorts import class_rows, class_traffic, cohort_of_rows, set_cohort
+from recalib.replay.cohorts import class_rows, class_traffic, cohort_of_rows, cohorts_by_promise
 from recalib.replay.columns import LogRows
 from recalib.replay.log import Log
+from recalib.replay.promises import Promises
 from recalib.replay.survey import Survey
 
 #: The results of a replay are in memory until it ends.
@@ -46,8 +46,8 @@ class ModelLogOptions:
     target: Target = "top_label"
     #: Names of the classes, if they are known: see `LogSchema`.
     class_names: tuple[str, ...] = ()
-    #: Prediction sets of the version, whose coverage is monitored.
-    sets: PredictionSets | None = None
+    #: Promises of the version, which are monitored.
+    promises: Promises = field(default_factory=dict)
 
 
 class LogSummary(NamedTuple):
@@ -78,7 +78,7 @@ class LogCohort(NamedTuple):
     parts: dict[str, Cohort]
     class_rows: ClassRows | None
     class_traffic: ClassTraffic | None
-    covered: Cohort | None
+    promised: dict[str, Cohort]
 
 
 class ModelLog:
@@ -106,7 +106,7 @@ class ModelLog:
             with_labels=with_labels,
             multilabel=multilabel,
             class_names=options.class_names,
-            sets=options.sets,
+            promises=options.promises,
         )
         self._survey: Survey | None = None
 
@@ -216,9 +216,8 @@ class ModelLog:
                 for name, mask in masks.items()
             }
         traffic = class_traffic(rows, on_time, self.options.watched)
-        sets = self.options.sets
-        covered = set_cohort(rows, on_time, None if sets is None else sets.coverage)
-        return LogCohort(start, end, len(rows.time), late, parts, of_classes, traffic, covered)
+        promised = cohorts_by_promise(rows, on_time, self.options.promises)
+        return LogCohort(start, end, len(rows.time), late, parts, of_classes, traffic, promised)
 
 
 def _check_segments(names: list[str], segments: tuple[str, ...]) -> None:

@@ -34,16 +34,16 @@ from recalib.errors import InputError
 from recalib.files import Task
 from recalib.replay.adapted_log import adapted_rows
 from recalib.replay.class_shares import ClassShares, Period, class_shares, shares_of
-from recalib.replay.cohorts import class_rows, class_traffic, cohorts_by_segment, set_cohort
+from recalib.replay.cohorts import class_rows, class_traffic, cohorts_by_promise, cohorts_by_segment
 from recalib.replay.columns import LogRows
 from recalib.replay.log import Log
 from recalib.replay.log_files import LogSource
+from recalib.replay.promises import Promises, monitored_promises, promises_of
 from recalib.replay.reliability import reliability_of_periods
 from recalib.replay.segment_search import SegmentSearch, search_segments
 from recalib.replay.splits import split_of
 from recalib.replay.survey import Survey
 from recalib.replay.survey_files import survey_on_workers
-from recalib.sets import coverage_options
 from recalib.shift import AdaptationSummary, AdaptedStream
 from recalib.stats.groups import group_counts
 
@@ -250,7 +250,7 @@ def replay(
         with_labels=bool(settings.classes) or adapts,
         multilabel=is_multilabel,
         class_names=class_labels,
-        sets=None if card is None else card.sets,
+        promises=promises_of(card),
     ) as log:
         progress("reading")
         if cluster is None:
@@ -274,7 +274,7 @@ def replay(
             monitor_options = dataclasses.replace(monitor_options, classes=watched)
             log.watch(watched)
         if card is not None:
-            monitor_options = dataclasses.replace(monitor_options, **coverage_options(card.sets))
+            monitor_options = dataclasses.replace(monitor_options, **monitored_promises(card))
         monitor = Monitor(
             edges,
             reference,
@@ -282,7 +282,7 @@ def replay(
             class_labels,
             is_calibration_set=histogram is not None,
         )
-        reader, adapted = _Reader(monitor, edges, horizon, survey.end), None
+        reader, adapted = _Reader(monitor, edges, horizon, survey.end, promises_of(card)), None
         if adapts:
             priors = shares_of(log, survey, _first_period(survey, cohort, counts))
             adapted = AdaptedStream(priors, horizon)
@@ -291,9 +291,7 @@ def replay(
             progress(f"cohort {number + 1} of {cohorts}")
             start, end = (survey.start + k * cohort for k in (number, number + 1))
             if adapted is not None:
-                rows = adapted_rows(
-                    adapted, rows, monitor_options.classes, card.sets if card else None
-                )
+                rows = adapted_rows(adapted, rows, monitor_options.classes, promises_of(card))
             reader.read(start, end, rows)
         progress("shares of classes")
         shares = _shares(log, survey, reader, cohort, counts)
@@ -336,6 +334,7 @@ class _Reader:
     horizon: float
     #: The last time in the log; cohorts that mature later are left out.
     end: float
+    promises: Promises
     late: int = 0
     immature: int = 0
     events: list[StateChange] = field(default_factory=list)
@@ -358,9 +357,9 @@ class _Reader:
         for part in cohorts.values():
             self.sums.append((end, part.sums(self.edges)))
         watched = rows, on_time, options.classes
-        covered = set_cohort(rows, on_time, options.set_coverage)
+        promised = cohorts_by_promise(rows, on_time, self.promises)
         self.monitor.add(
-            start, end, cohorts, class_rows(*watched), class_traffic(*watched), covered
+            start, end, cohorts, class_rows(*watched), class_traffic(*watched), promised
         )
         status = self.monitor.assess(end)
         if not self.events or status.state != self.events[-1].status.state:

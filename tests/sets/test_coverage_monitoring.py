@@ -27,7 +27,8 @@ def monitor_of(hits: NDArray[Any], options: MonitorOptions = _OPTIONS, **columns
         half = np.full(500, 0.5)
         rows = slice(500 * number, 500 * (number + 1))
         covered = covered_cohort(part, **{name: v[rows] for name, v in columns.items()})
-        monitor.add(number, number + 1, Cohort([500], half, rng.random(500) < 0.5), covered=covered)
+        cohort = Cohort([500], half, rng.random(500) < 0.5)
+        monitor.add(number, number + 1, cohort, promised={"(sets)": covered})
     return monitor
 
 

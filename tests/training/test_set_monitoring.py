@@ -40,7 +40,7 @@ def test_lost_coverage_is_found_in_captured_rows(registry: Registry) -> None:
     shadowed(registry, model, CAPTURING, 30.0)
     assert compare(registry, model) == "proven"
     with registry.reading() as tx:
-        assert "lost their coverage" in tx.monitors.events(model, 1)[0].reason
+        assert "broke their promise" in tx.monitors.events(model, 1)[0].reason
 
 
 def test_without_captured_rows_sets_are_not_monitored(registry: Registry) -> None:
