@@ -1,6 +1,8 @@
-"""The coverage of prediction sets in the monitoring job and its alert."""
+"""Prediction sets and accepted rows in the monitoring job and its alert."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -41,6 +43,29 @@ def test_lost_coverage_is_found_in_captured_rows(registry: Registry) -> None:
     assert compare(registry, model) == "proven"
     with registry.reading() as tx:
         assert "broke their promise" in tx.monitors.events(model, 1)[0].reason
+
+
+def less_often_right(probabilities: NDArray[np.float32]) -> NDArray[np.int64]:
+    """Return labels by which confidences are too high by 0.2."""
+    right = np.random.default_rng(0).random(len(probabilities)) < probabilities.max(axis=1) - 0.2
+    return np.where(right, probabilities.argmax(axis=1), probabilities.argmin(axis=1))
+
+
+def test_broken_risk_is_found_in_captured_rows(registry: Registry) -> None:
+    """The settings tolerate the error of the confidence; a risk has no tolerance."""
+    settings = replace(CAPTURING, tolerance=0.3, objective=0.4)
+    model = a_champion(registry, settings, max_risk=0.4)
+    rows = {"ago": 4_000, "temperature": 3.0, "rows": 1_500, "seconds": 2_000}
+    serve(registry, model, **rows, label=less_often_right)
+    watch(registry, model)
+    with registry.reading() as tx:
+        row = tx.monitors.find(model, 1)
+    assert row is not None
+    assert (row.status["state"], row.status["segment"]) == ("stale", "(accepted)")
+    alert = row.status["alert"]
+    assert alert["confidence"] == pytest.approx(0.6)
+    assert alert["accuracy"] < 0.55
+    assert "the promised accuracy is too high by" in alert["summary"]
 
 
 def test_without_captured_rows_sets_are_not_monitored(registry: Registry) -> None:

@@ -54,6 +54,7 @@ def a_champion(
     classes: int = 4,
     histogram: ConfidenceHistogram | None = None,
     sets: PredictionSets | bool = False,
+    max_risk: float | None = None,
     with_dataset: bool = False,
 ) -> Model:
     """Publish a calibrator with a real card as the champion of a model.
@@ -62,6 +63,7 @@ def a_champion(
     ----------
     histogram: in the card, instead of that of the fit.
     sets: of the card, or whether it has prediction sets that promise 90%.
+    max_risk: of its threshold of rejection; None for none.
     with_dataset: whether the rows of the fit are a data set of the model.
     """
     calibrator = _calibrator(classes)
@@ -69,6 +71,8 @@ def a_champion(
         calibrator = calibrator.with_sets(sets)
     elif sets:
         calibrator = calibrator.fit_sets(*draw(2_000, classes, 3.0, seed=7), "raps", 0.9)
+    if max_risk is not None:
+        calibrator = calibrator.fit_rejection(*draw(2_000, classes, 3.0, seed=7), max_risk)
     if histogram is not None:
         described = msgspec.structs.replace(calibrator.card, confidences=histogram)
         calibrator = Calibrator(calibrator.parameters, described)
