@@ -13,7 +13,8 @@ CalibrationState = Literal["fresh", "unverified", "suspect", "stale"]
 _EVIDENCE = (
     "The numbers behind the state, as fractions: the `target` of all of them, `positive_class` for "
     "P(y = 1) of two classes, `top_label` for the confidence, `set_coverage` for sets or "
-    "`accepted` for accepted rows; `log_evidence` of the test and its `threshold`; `ece`, its noise floor `ece_floor` and interval of the latest window of `n` "
+    "`accepted` for accepted rows; `log_evidence` of the test and its `threshold`; `ece`, its "
+    "noise floor `ece_floor` and interval of the latest window of `n` "
     "labels; the unbiased `ce`; `psi` of what is served and its `psi_threshold`; `coverage` of "
     "labels and whether they are `selective`; the share of traffic without useful labels "
     "(`silent`), which it is (`silent_reason`), and the prediction time since which there are no "
