@@ -91,6 +91,18 @@ test of the top label and by the tests of the classes.
 """,
         "benchmarks.monitoring.class_wise",
     ),
+    "sets": Section(
+        "Coverage of prediction sets",
+        """\
+Streams of labels whose sets promise 90%, read by a monitor with the options of a server: half of α
+is for the sets. Fixed thresholds have the spread of their rows: each stream draws its coverage from
+the beta distribution of thresholds of 1,000 or 10,000 rows, and the monitor allows for the central
+95% of it (`card.sets.low`, `high`) and for the tolerance of 2%, together *allowed*. Coverage that
+is exact is monitored with a tolerance of 0. From label 5,137 on, coverage falls by 5 points, or
+not; *median labels* are those from the fall to the alarm.
+""",
+        "benchmarks.monitoring.sets",
+    ),
     "expected": Section(
         "Expected accuracy without labels",
         """\
