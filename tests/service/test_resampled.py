@@ -21,7 +21,7 @@ WEIGHTS = [1.0, 2.0, 1.0, 4.0]
 LOGITS = np.array([[0.0, 1.5, -2.0, 3.0], [4.0, 0.0, 0.25, -1.0]], np.float32)
 
 
-@pytest.mark.filterwarnings("ignore:class 3 has a mean probability")
+@pytest.mark.filterwarnings("ignore::recalib.errors.RecalibWarning")
 @pytest.mark.parametrize("map", ["vector", pytest.param("auto", marks=pytest.mark.slow)])
 def test_fit_is_that_of_the_library(ready: Service, data: Any, map: str) -> None:
     job = ready.fitted(map=map, resampled={"class_weight": WEIGHTS}, promote=True)
