@@ -26,8 +26,7 @@ LOGITS = np.array([[0.0, 1.5, -2.0, 3.0], [4.0, 0.0, 0.25, -1.0]], np.float32)
 def test_fit_is_that_of_the_library(ready: Service, data: Any, map: str) -> None:
     job = ready.fitted(map=map, resampled={"class_weight": WEIGHTS}, promote=True)
     assert job["state"] == "succeeded", job
-    policy = {"predictions": "keep"} if map == "auto" else {}  # that of the model
-    expected = recalib.fit(*data, map, resampled={"class_weight": WEIGHTS}, **policy)
+    expected = recalib.fit(*data, map, resampled={"class_weight": WEIGHTS})
     answer = ready.calibrate(LOGITS).json()
     assert answer["calibrator"]["map"] == "stack"
     np.testing.assert_allclose(answer["probabilities"], expected.predict(LOGITS), atol=1e-5)
