@@ -7,7 +7,8 @@ functions that decode a request and encode its result.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Literal, TypeVar
 
@@ -18,8 +19,9 @@ from numpy.typing import NDArray
 
 from recalib.core.arrays import Floats, probability_resemblance, undeclared_text
 from recalib.core.group_numbers import group_number
-from recalib.errors import InputError, TooLargeError, UnavailableError
+from recalib.errors import InputError, NotFoundError, TooLargeError, UnavailableError
 from recalib.maps.venn_abers import VennAbers
+from recalib.registry import Model, Transaction
 from recalib.sets.rejection import accepts
 from service.access.authenticator import current_principal
 from service.serving.ids import Origin
@@ -38,6 +40,8 @@ Input = Literal["logits", "probabilities"]
 #: Bytes of a request above which its batch leaves the event loop. Below, a hop to a thread costs
 #: more than the work; above, other requests would wait for it.
 _MAX_BYTES_ON_LOOP = 256 * 1024
+#: Latest versions among which an error looks for those that have thresholds.
+_MAX_VERSIONS = 100
 #: One large batch at a time: two would only alternate on the interpreter lock.
 _large_batches = CapacityLimiter(1)
 
@@ -113,11 +117,13 @@ async def calibrate_batch(
     """
     if size > _MAX_BYTES_ON_LOOP:
         batch = await to_thread.run_sync(decode, limiter=_large_batches)
+        await _check_thresholds(state, loaded, batch)
         if batch.ids:
             await state.ids.ready()
         work = partial(_calibrate_alone, state, loaded, batch, encode)
         return await to_thread.run_sync(work, limiter=_large_batches)
     batch = decode()
+    await _check_thresholds(state, loaded, batch)
     if batch.ids and not state.ids.has_key:
         await state.ids.ready()
     logits = _admit_rows(state, loaded, batch)
@@ -171,26 +177,51 @@ def _resemblance(loaded: LoadedCalibrator, batch: Batch, logits: Floats) -> str:
     return undeclared_text(reason)
 
 
-#: By the name of an answer: what its version has, and the option of the fit.
+#: By the name of an answer: what its version has, the option of the fit, and the field of the card.
 _THRESHOLDS = {
-    "sets": ("thresholds of prediction sets", "sets"),
-    "accepted": ("a threshold of rejection", "max_risk"),
+    "sets": ("thresholds of prediction sets", "sets", "sets"),
+    "accepted": ("a threshold of rejection", "max_risk", "rejection"),
 }
 
 
-def check_has_thresholds(answer: str, model: str, version: int | None, found: object) -> None:
+async def _check_thresholds(state: State, loaded: LoadedCalibrator, batch: Batch) -> None:
+    """Raise `InputError` for an answer that the version has no thresholds for."""
+    for answer, (_, _, field) in _THRESHOLDS.items():
+        if getattr(batch, answer) and getattr(loaded.calibrator.card, field) is None:
+            await to_thread.run_sync(_refuse, state, loaded, answer)
+
+
+def _refuse(state: State, loaded: LoadedCalibrator, answer: str) -> None:
+    others: list[int] = []
+    with suppress(NotFoundError, UnavailableError), state.registry.reading() as tx:
+        others = versions_with_thresholds(tx, tx.models.get(loaded.model), answer)
+    check_has_thresholds(answer, loaded.model, loaded.version, None, others)
+
+
+def versions_with_thresholds(tx: Transaction, model: Model, answer: str) -> list[int]:
+    """Return those of a model's latest versions that give an answer: `sets` or `accepted`."""
+    versions, field = tx.calibrators.newest(model, 0.0, _MAX_VERSIONS), _THRESHOLDS[answer][2]
+    return [row.version for row in versions if row.card.get(field) is not None]
+
+
+def check_has_thresholds(
+    answer: str, model: str, version: int | None, found: object, others: Sequence[int] = ()
+) -> None:
     """Raise `InputError` for an answer of a version whose card has None; no version is no champion.
 
     Parameters
     ----------
     answer: `sets` or `accepted`.
     found: what the card has.
+    others: versions of the model that give the answer.
     """
     if found is None:
-        thresholds, option = _THRESHOLDS[answer]
+        thresholds, option, _ = _THRESHOLDS[answer]
         owner = f"version {version}" if version else "no champion"
         owner += f" of model {model!r}, without {thresholds}"
-        raise InputError(answer, found=owner, accepted=f"a version that was fitted with {option}")
+        versions = ", ".join(map(str, others)) or "none yet"
+        accepted = f"a version that was fitted with {option}: {versions}"
+        raise InputError(answer, found=owner, accepted=accepted)
 
 
 def _origin(loaded: LoadedCalibrator, batch: Batch) -> Origin:
@@ -205,10 +236,6 @@ def _admit_rows(state: State, loaded: LoadedCalibrator, batch: Batch) -> Floats:
     if batch.top_k is not None and not 1 <= batch.top_k <= classes:
         accepted = f"1 to {classes}, the classes"
         raise InputError("top_k", found=str(batch.top_k), accepted=accepted)
-    card = loaded.calibrator.card
-    for name, thresholds in {"sets": card.sets, "accepted": card.rejection}.items():
-        if getattr(batch, name):
-            check_has_thresholds(name, loaded.model, loaded.version, thresholds)
     if batch.intervals and loaded.calibrator.card.map != VennAbers.name:
         found = f"version {loaded.version} of model {loaded.model!r}, of the map "
         found += loaded.calibrator.card.map

@@ -121,10 +121,13 @@ def _help(operation: Callable[..., Any]) -> str:
     text = re.sub(r"^progress: .*\n", "", inspect.getdoc(operation) or "", flags=re.MULTILINE)
     summary, *paragraphs = text.split("\n\n")
     kept = [summary, *(text for text in paragraphs if not text.startswith((">>>", "Raises\n")))]
-    kept.append("Types\n-----\n" + "\n".join(map(_declaration, parameters_of(operation).values())))
+    types = [_declaration(operation, item) for item in parameters_of(operation).values()]
+    kept.append("Types\n-----\n" + "\n".join(types))
     return "\n\n".join(_VERBATIM + text if _UNDERLINE.search(text) else text for text in kept)
 
 
-def _declaration(parameter: inspect.Parameter) -> str:
-    text = f"{parameter.name}: {parameter.annotation}"
+def _declaration(operation: Callable[..., Any], parameter: inspect.Parameter) -> str:
+    from recalib.cli.api_arguments import type_text
+
+    text = f"{parameter.name}: {type_text(operation, parameter)}"
     return text if parameter.default is parameter.empty else f"{text} = {parameter.default!r}"

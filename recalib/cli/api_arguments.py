@@ -10,10 +10,11 @@ from functools import reduce
 from operator import or_
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from recalib.core.field_types import Interval
 from recalib.errors import InputError
 
 #: A key, `=` or `:=`, and a value, which is that of a file after `@`.
@@ -32,8 +33,43 @@ _JSON_TYPES = (str, int, float, bool, list, NoneType, Any)
 def parameters_of(method: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     """Return the parameters of a method that arguments can give."""
     _, *parameters = inspect.signature(method).parameters.values()
-    # `recalib api` shows progress itself.
-    return {item.name: item for item in parameters if item.name != "progress"}
+    known: dict[str, inspect.Parameter] = {}
+    for item in parameters:
+        if item.kind is item.VAR_KEYWORD:  # a keyword for each field of a dataclass
+            known |= inspect.signature(_kinds_of(method)[item.name].__metadata__[0]).parameters
+        elif item.name != "progress":  # `recalib api` shows it itself
+            known[item.name] = item
+    return known
+
+
+def type_text(method: Callable[..., Any], parameter: inspect.Parameter) -> str:
+    """Return the type of a parameter as text, of a field of a dataclass with its range."""
+    if parameter.name in inspect.signature(method).parameters:
+        return str(parameter.annotation)
+    return _field_text(_kinds_of(method)[parameter.name])
+
+
+def _field_text(kind: Any) -> str:
+    origin, members = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        ranges = [str(item) for item in members if isinstance(item, Interval)]
+        return ", ".join([_field_text(members[0]), *ranges])
+    if origin in (Union, UnionType):
+        return " | ".join(map(_field_text, members))
+    if origin is tuple:
+        return f"Sequence[{_field_text(members[0])}]"
+    if origin is Literal:
+        return f"Literal[{', '.join(map(repr, members))}]"
+    return "None" if kind is NoneType else str(kind.__name__)
+
+
+def _kinds_of(method: Callable[..., Any]) -> dict[str, Any]:
+    """Return the types of parameters, and of the fields of a dataclass that are keywords."""
+    kinds = get_type_hints(method, localns=_TYPES, include_extras=True)
+    for kind in list(kinds.values()):
+        if get_origin(kind) is Annotated:
+            kinds |= get_type_hints(kind.__metadata__[0], include_extras=True)
+    return kinds
 
 
 def parse_arguments(method: Callable[..., Any], arguments: Sequence[str]) -> dict[str, Any]:
@@ -48,19 +84,17 @@ def parse_arguments(method: Callable[..., Any], arguments: Sequence[str]) -> dic
         key, value = _split(argument)
         given.setdefault(key, []).append(value)
     parameters = parameters_of(method)
-    others = [item for item in parameters.values() if item.kind is item.VAR_KEYWORD]
     for name, parameter in parameters.items():
-        is_required = parameter.default is parameter.empty and parameter not in others
-        if is_required and name not in given:
+        if parameter.default is parameter.empty and name not in given:
             raise InputError(name, found="nothing", accepted=f"{name}={parameter.annotation}")
-    kinds = get_type_hints(method, localns=_TYPES)
+    kinds = _kinds_of(method)
     values = {}
     for key, items in given.items():
-        receiver = parameters.get(key) or next(iter(others), None)
-        if receiver is None:
+        if key not in parameters:
             accepted = ", ".join(parameters) or "no arguments"
             raise InputError(key, found="no parameter of the operation", accepted=accepted)
-        values[key] = _convert(key, items, receiver, kinds[receiver.name])
+        accepted = type_text(method, parameters[key])
+        values[key] = _convert(key, items, accepted, kinds[key])
     return values
 
 
@@ -83,7 +117,7 @@ def _split(argument: str) -> tuple[str, Any]:
         raise InputError(key, found=f"{text[:80]!r} ({error})", accepted="JSON") from None
 
 
-def _convert(key: str, values: list[Any], parameter: inspect.Parameter, kind: Any) -> Any:
+def _convert(key: str, values: list[Any], accepted: str, kind: Any) -> Any:
     """Return the only value of a key as a type, or else the list of its values."""
     candidates = [*values, values] if len(values) == 1 else [values]
     for value in candidates:
@@ -92,7 +126,7 @@ def _convert(key: str, values: list[Any], parameter: inspect.Parameter, kind: An
         except msgspec.ValidationError:
             continue
     found = " and ".join(repr(value)[:80] for value in values)
-    raise InputError(key, found=found, accepted=f"{parameter.annotation}")
+    raise InputError(key, found=found, accepted=accepted)
 
 
 def _json_kind(kind: Any) -> Any:
@@ -101,7 +135,9 @@ def _json_kind(kind: Any) -> Any:
     if origin in (Union, UnionType):
         kinds = [_json_kind(member) for member in members]
         return reduce(or_, [item for item in kinds if item is not None])
-    if origin is Sequence:
+    if origin is Annotated:
+        return _json_kind(members[0])
+    if origin in (Sequence, tuple):
         return list[_json_kind(members[0])]  # type: ignore[misc]
     if origin is Mapping:
         return dict[members]  # type: ignore[misc,valid-type]

@@ -44,6 +44,9 @@ def calibrate(
 
     The output file has `probabilities`, and `sets` with --sets; a .csv or .parquet file also has
     the other columns of a table, such as ids.
+
+    The rows count as traffic of the model, without labels: for rows of the past, use
+    `recalib apply`, or a batch.
     """
     from recalib.client import Client, PermissionDeniedError
     from recalib.files.answers import check_answer_path, other_columns, write_answers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from recalib.client.drivers import Listing
 from recalib.client.operations import Flow, Request, Session
@@ -17,6 +17,7 @@ from recalib.contract.models import Model
 from recalib.contract.monitoring import CandidateReport as Candidate
 from recalib.contract.monitoring import HistoryEntry as MonitoringEntry
 from recalib.contract.monitoring import MonitoringReport as Monitoring
+from recalib.core.monitoring_settings import MonitoringSettings
 
 _UPLOAD_TIMEOUT_SECONDS = 3600.0
 
@@ -125,13 +126,15 @@ def drop_candidate(
     return fetch(session, Candidate, "DELETE", where, query=query, headers=idempotency_headers())
 
 
-def set_monitoring(session: Session, /, model: str, **settings: Any) -> Flow[Model]:
+def set_monitoring(
+    session: Session, /, model: str, **settings: Annotated[Any, MonitoringSettings]
+) -> Flow[Model]:
     """Set the monitoring settings of a model.
 
     Parameters
     ----------
-    settings: as in the API reference (`objective`, `tolerance`, `alpha`, `segments`, ...);
-        a setting that is left out gets its default.
+    settings: the fields of `MonitoringSettings` (`objective`, `tolerance`, `alpha`, `segments`,
+        ...); a setting that is left out gets its default.
 
     Raises
     ------

@@ -52,6 +52,8 @@ def get_monitoring(tx: Transaction, model: str, server: str = "") -> MonitoringR
     row = None if version is None else tx.monitors.find(owner, version)
     status = _UNSEEN if row is None else row.status
     reason = status["reason"]
+    if version is not None and row is None:
+        reason = _first_assessment(tx, owner, version)
     if version is None:
         reason = "the model has no champion to monitor"
     return MonitoringReport(
@@ -160,6 +162,23 @@ def drop_candidate(
         fields = {"action": "candidate_dropped", "model": owner.name, "version": version}
         log.info("Candidate %d of %s is dropped by request.", version, owner.name, extra=fields)
     return _candidate_report(current)
+
+
+def _first_assessment(tx: Transaction, model: ModelRow, version: int) -> str:
+    """Return when a version that has not been assessed yet will be."""
+    settings = model.monitoring
+    cohort, maturity = settings.cohort_seconds, settings.maturity_seconds
+    first = tx.traffic.first(model, version, 0.0)
+    if first is None:
+        return (
+            "not assessed yet: there are no predictions; the first assessment comes at most "
+            f"{cohort + maturity:,.0f} seconds after them (cohort_seconds and maturity_seconds)"
+        )
+    at = utc((first // cohort + 1) * cohort + maturity)
+    return (
+        f"not assessed yet: the first assessment comes after {at:%Y-%m-%d %H:%M} UTC, with the "
+        f"labels of its predictions until then; a state needs at least {settings.least_labels}"
+    )
 
 
 _UNSEEN: dict[str, Any] = {

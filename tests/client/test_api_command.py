@@ -179,3 +179,31 @@ def test_operations_of_a_server(cli: Cli, server: Server, name: str) -> None:
     result = call("drop_candidate", "version=1")
     assert (result.status, result.out) == (2, "")
     assert "candidate '1' does not exist" in result.err
+
+
+def test_settings_are_parsed_by_the_types_of_their_fields(cli: Cli) -> None:
+    """Each is a keyword; the help has their types, ranges and defaults."""
+    set_monitoring = operations()["set_monitoring"]
+    arguments = ["model=m", "tolerance=0.1", "least_labels=50", "classes=all", "segments=a"]
+    arguments += ["segments=b", "refit=manual", "refit_every_seconds=null", "alpha:=0.01"]
+    assert parse_arguments(set_monitoring, arguments) == {
+        "model": "m",
+        "tolerance": 0.1,
+        "least_labels": 50,
+        "classes": ["all"],
+        "segments": ["a", "b"],
+        "refit": "manual",
+        "refit_every_seconds": None,
+        "alpha": 0.01,
+    }
+    for argument, message in (
+        ("tolerance=low", "tolerance: found 'low'; accepted: float, at least 0 and below 0.5"),
+        ("refit=no", "refit: found 'no'; accepted: Literal['on_stale', 'manual']"),
+        ("alfa=0.1", "alfa: found no parameter of the operation; accepted: model, objective, "),
+    ):
+        with pytest.raises(InputError) as caught:
+            parse_arguments(set_monitoring, ["model=m", argument])
+        assert str(caught.value).startswith(message)
+    text = cli("api", "set_monitoring", "--help").out
+    assert "  tolerance: float, at least 0 and below 0.5 = 0.02\n" in text
+    assert "refit_every_seconds: float, at least 60 and below 1e+10 | None = None\n" in text

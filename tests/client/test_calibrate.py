@@ -63,8 +63,10 @@ def test_sets_are_those_of_the_library(client: Either, model: str) -> None:
     expected = recalib.fit(LOGITS, LABELS, sets=options, sets_folds=3).predict_set(rows)
     np.testing.assert_array_equal(answer.sets, expected)
     assert client.predict(model, rows[:2], calibrator=3).sets is None
-    with pytest.raises(InvalidRequestError, match="without thresholds of prediction sets"):
-        client.predict(model, rows[:2], sets=True)
+    message = r"version 1 of model .*, without thresholds.*; accepted: a version .* with sets: 3$"
+    for few in (rows[:2], rows):
+        with pytest.raises(InvalidRequestError, match=message):
+            client.predict(model, few, sets=True)
 
 
 def test_accepted_rows_are_those_of_the_library(client: Either, model: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import grpc
@@ -11,7 +12,7 @@ import pytest
 
 from recalib.errors import ConflictError
 from recalib.fitting.fit import fit
-from recalib.registry import Challenger, Model
+from recalib.registry import Challenger, Model, TrafficCount
 from recalib.registry.candidates import Candidates
 from recalib.shift import FixedShare, Shadow
 from recalib.shift.shadow import ShadowState
@@ -46,6 +47,16 @@ def test_report_is_empty_before_the_first_look(service: Service) -> None:
     a_champion(service.registry)
     body = report(service)
     assert (body["state"], body["version"], body["assessed_at"]) == ("unverified", 1, None)
+    assert "there are no predictions; the first assessment comes at most 180 s" in body["reason"]
+    with service.registry.transaction() as tx:
+        model = tx.models.get("resnet")
+        made_at = int(datetime(2026, 1, 1, 7, 30, tzinfo=UTC).timestamp())
+        tx.traffic.add([TrafficCount(model.id, 1, made_at, 0, 3, 1, 1, 0.9)])
+    reason = report(service)["reason"]
+    # The cohort ends after a minute, and labels may arrive for two.
+    assert (model.monitoring.cohort_seconds, model.monitoring.maturity_seconds) == (60, 120)
+    assert "comes after 2026-01-01 07:33 UTC" in reason
+    assert reason.endswith(f"a state needs at least {model.monitoring.least_labels}")
 
 
 @pytest.fixture

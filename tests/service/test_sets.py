@@ -113,6 +113,7 @@ def test_version_without_thresholds_has_no_sets(ready: Service, rpc: Rpc) -> Non
         grpc.StatusCode.INVALID_ARGUMENT, rpc.calibration.calibrate, question(LOGITS, sets=True)
     )
     assert found in violations(error)["sets"]
+    assert "a version that was fitted with sets: none yet" in str(error)
     body = {"inputs": [tensor(LOGITS.tolist(), shape=[3, 4])], "outputs": [{"name": "sets"}]}
     assert found in ready.client.post("/v2/models/digits/infer", json=body).json()["error"]
     names = [each["name"] for each in ready.client.get("/v2/models/digits").json()["outputs"]]
