@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -91,9 +92,18 @@ def _train_here(
         from training.engine.checkpoints import FolderCheckpoints
         from training.engine.tuning import tune
 
+    atexit.register(_leave_processes)
     if recipe.tune is not None:
         return tune(recipe, load, folder, observer, jobs=jobs, loaded=loaded)
     return run_recipe(recipe, loaded, folder, FolderCheckpoints(folder), observer)
+
+
+def _leave_processes() -> None:
+    """End the threads of torch's process group, which abort a Python that ends before them."""
+    from torch import distributed
+
+    if distributed.is_available() and distributed.is_initialized():
+        distributed.destroy_process_group()
 
 
 def _train_on_server(

@@ -94,7 +94,8 @@ if __name__ == "__main__":
     train, metric = act[loop]
     train()
     if not _ONE_PROCESS:
-        # At the end of the interpreter, threads of torch's process group sometimes abort it.
+        # These loops leave torch's process group, whose threads free tensors; one that needs the
+        # interpreter at its end aborts it.
         sys.stdout.flush()
         os._exit(0)
     Path("logged.json").write_text(json.dumps(logged(metric)))
