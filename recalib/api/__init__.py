@@ -58,6 +58,7 @@ def evaluate(
     floors: bool | None = None,
     level: float = 0.95,
     task: Task = "multiclass",
+    segments: Any = None,
 ) -> Evaluation[Any]:
     """Return metrics of predictions by name: numbers, or with `intervals` an `Estimate` each.
 
@@ -65,7 +66,8 @@ def evaluate(
     probabilities give a `RecalibWarning`, and so do columns that look swapped.
 
     With `task="multilabel"` the metrics are means over labels. The result has an attribute
-    `labels`: the evaluation of each label by its name or number.
+    `labels`: the evaluation of each label by its name or number. With `segments` it has one of each
+    segment in `segments`, whose intervals hold together: each has the level 1 − (1 − `level`) / G.
 
     Parameters
     ----------
@@ -87,6 +89,9 @@ def evaluate(
     level: confidence of the intervals.
     task: `multilabel` for independent labels: `labels` are zeros and ones (N, K), `logits` log-odds
         or `probabilities` (N, K), `metrics` names in `recalib.metrics.multilabel.LABEL_METRICS`.
+    segments: (N,), texts, integers or booleans, such as a country; an empty text or a null is no
+        segment. Or several such columns, as a dictionary or a data frame. Not for `multilabel`, nor
+        together with `ignore_index`.
 
     Raises
     ------
@@ -100,10 +105,15 @@ def evaluate(
     >>> estimates = evaluate(["no", "yes", "yes"], [0.2, 0.6, 0.7], intervals=True)
     >>> estimates["ece"].low <= estimates["ece"].value <= estimates["ece"].high
     True
+    >>> evaluate([0, 1], [0.2, 0.6], metrics=["accuracy"], segments=["DE", "FR"]).segments
+    {'segment=DE': <Evaluation accuracy 100.00%>, 'segment=FR': <Evaluation accuracy 100.00%>}
     """
     kind, scores = _one_of(logits, probabilities)
     check_index(**{kind: scores, "labels": labels, "sample_weight": sample_weight})
     interval_level = level if intervals or floors else None
+    if segments is not None and (task == "multilabel" or ignore_index is not None):
+        found = "multilabel rows, or ignore_index"
+        raise InputError("segments", found=found, accepted="rows of one label, all of them")
     if task == "multilabel":
         if ignore_index is not None:
             raise InputError("ignore_index", found=f"{ignore_index}", accepted="none: multilabel")
@@ -125,6 +135,7 @@ def evaluate(
         metrics=metrics,
         bins=bins,
         level=interval_level,
+        segments=segments,
     )
     if kind == "logits":
         _warn_of_probabilities(probability_resemblance(matrix), stacklevel=3)

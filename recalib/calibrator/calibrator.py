@@ -37,7 +37,7 @@ from recalib.core.inputs import (
 from recalib.core.label_arrays import check_label_scores, label_log_odds, label_resemblance
 from recalib.core.options import check_choice, configure
 from recalib.core.packages import is_installed, optional_packages
-from recalib.errors import CorruptError, InputError, RecalibWarning
+from recalib.errors import CorruptError, InputError, RecalibWarning, UnsupportedError
 from recalib.files import write_atomically
 from recalib.maps import MAPS, Map, Parameters, card_options
 from recalib.maps.labels import LABEL_MAPS
@@ -470,7 +470,7 @@ class Calibrator(SetPredictor):
         arrays, header = read_arrays(data, "a Recalib parameter file")
         if header.get("state", "").startswith("segments "):
             accepted = "one without, such as `recalib.SegmentCalibrator.load(path).common`"
-            raise InputError("calibrator", found="one with segments", accepted=accepted)
+            raise UnsupportedError("calibrator", found="one with segments", accepted=accepted)
         if "card" not in header:
             raise CorruptError("not a Recalib parameter file: its metadata has no card")
         if any(array.dtype != np.float64 for array in arrays.values()):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,12 +18,16 @@ from recalib.cli.arguments import (
     Separator,
     check_output_path,
     cluster_name,
+    load_calibrator,
     only_file,
     read_file,
     select_in,
     selection_of,
 )
 from recalib.reporting.terminal import print_json, progress, say
+
+if TYPE_CHECKING:
+    from recalib.calibrator import Calibrator
 
 
 def apply(
@@ -41,6 +45,12 @@ def apply(
     input: CalibratorInput = None,
     scores: Scores = None,
     separator: Separator = None,
+    common: Annotated[
+        bool,
+        typer.Option(
+            "--common", help="Of a calibrator with segments: its common map, for all rows."
+        ),
+    ] = False,
     cluster: Cluster = None,
     json_output: JsonOutput = False,
 ) -> None:
@@ -48,13 +58,14 @@ def apply(
 
     One file of data gives one with `probabilities`, with `sets` if the calibrator has thresholds
     of prediction sets, with `accepted` if it has one of rejection, and with `intervals` of the map
-    venn_abers. A .csv or .parquet file also has the other columns of a table, such as ids. Several
-    files give a folder of Parquet files with these but `intervals`, and
-    `labels`; the same command resumes a run that was stopped.
+    venn_abers. A calibrator with segments reads their columns in the file, and gives probabilities
+    alone. A .csv or .parquet file also has the other columns of a table, such as ids. Several files
+    give a folder of Parquet files with these but `intervals`, and `labels`; the same command
+    resumes a run that was stopped.
     """
     from recalib.api import load
     from recalib.files.answers import check_answer_path, other_columns, write_answers
-    from recalib.maps.venn_abers import VennAbers
+    from recalib.files.read_columns import read_columns
     from recalib.scale import apply as apply_to_files
 
     selection = selection_of(scores, separator=separator)
@@ -82,7 +93,7 @@ def apply(
     target = Path(output)
     check_answer_path(target)
     check_output_path("output", target, calibrator, path)
-    fitted = load(calibrator)
+    fitted, by_segment = load_calibrator(calibrator)
     with progress("apply", quiet=json_output):
         kind = input or fitted.card.input
         rows = read_file(
@@ -93,19 +104,30 @@ def apply(
             task=fitted.card.task,
             labels="optional",
         )
-        probabilities = fitted.predict(rows.logits, input=input)
-        arrays = {"probabilities": probabilities}
-        if fitted.card.sets is not None:
-            arrays["sets"] = fitted.predict_set(rows.logits, input=input)
-        if fitted.card.map == VennAbers.name:
-            arrays["intervals"] = fitted.predict_interval(rows.logits, input=input)
-        if fitted.card.rejection is not None:
-            arrays["accepted"] = fitted.is_accepted(rows.logits, input=input)
+        if by_segment is None or common:
+            arrays = _answers(fitted, rows.logits, input)
+        else:
+            columns = read_columns(path, by_segment.summary.columns, selection.separator)
+            arrays = {"probabilities": by_segment.predict(rows.logits, columns, input=input)}
         names, is_table = fitted.card.labels, target.suffix != ".npz"
         others = other_columns(path, kind, selection, names) if is_table else None
         write_answers(target, names, others, **arrays)
-    n, k = probabilities.shape
+    n, k = arrays["probabilities"].shape
     if json_output:
         print_json({"output": output, "rows": n, "classes": k})
     else:
         say(f"saved {n} rows of {k} {' and '.join(arrays)} to {target}")
+
+
+def _answers(fitted: Calibrator, values: Any, input: CalibratorInput) -> dict[str, Any]:
+    """Return what a calibrator answers to rows, by the names in a file."""
+    from recalib.maps.venn_abers import VennAbers
+
+    arrays = {"probabilities": fitted.predict(values, input=input)}
+    if fitted.card.sets is not None:
+        arrays["sets"] = fitted.predict_set(values, input=input)
+    if fitted.card.map == VennAbers.name:
+        arrays["intervals"] = fitted.predict_interval(values, input=input)
+    if fitted.card.rejection is not None:
+        arrays["accepted"] = fitted.is_accepted(values, input=input)
+    return arrays

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from recalib.errors import ColumnsError, InputError
+from recalib.errors import ColumnsError, InputError, UnsupportedError
 from recalib.reporting.terminal import warn
 
 if TYPE_CHECKING:  # readers import NumPy, which `--help` does not need
+    from recalib.calibrator import Calibrator
     from recalib.files import DataSelection
     from recalib.files.fragments import Fragment
+    from recalib.segments import SegmentCalibrator
 
 LabelledData = Annotated[
     list[str],
@@ -181,6 +183,15 @@ Separator = Annotated[
         "line.",
     ),
 ]
+Segments = Annotated[
+    str | None,
+    typer.Option(
+        "--segments",
+        metavar="NAME,...",
+        help="Columns of segments of rows, such as a country or a device, of an .npz, .csv or "
+        ".parquet file. Those of several columns overlap.",
+    ),
+]
 MetricNames = Annotated[
     str | None,
     typer.Option(
@@ -333,6 +344,19 @@ def read_file(
         count = f"{masked} of {len(rows.logits)} rows"
         warn(f"{path.name}: null masks a class, with P = 0, in {count}")
     return rows
+
+
+def load_calibrator(path: Path) -> tuple[Calibrator, SegmentCalibrator | None]:
+    """Return the calibrator of a file, and the one with segments that the file has, if any."""
+    from recalib.api import load
+
+    try:
+        return load(path), None
+    except UnsupportedError:
+        from recalib.segments import SegmentCalibrator
+
+        by_segment = SegmentCalibrator.load(path)
+        return by_segment.common, by_segment
 
 
 def select_in(data: Sequence[str], selection: DataSelection) -> Sequence[str] | Sequence[Fragment]:

@@ -19,6 +19,7 @@ from recalib.cli.arguments import (
     LabelledData,
     MetricNames,
     Scores,
+    Segments,
     Separator,
     Task,
     WeightKind,
@@ -26,15 +27,24 @@ from recalib.cli.arguments import (
     check_output_path,
     class_names_of,
     cluster_name,
+    load_calibrator,
     metric_names,
     only_file,
     read_file,
     read_weights,
     select_in,
     selection_of,
+    split_names,
 )
 from recalib.errors import InputError
-from recalib.reporting.terminal import metrics_table, print_json, progress, say, warn
+from recalib.reporting.terminal import (
+    metrics_table,
+    print_json,
+    progress,
+    say,
+    segments_table,
+    warn,
+)
 
 if TYPE_CHECKING:
     from altair.typing import ChartType
@@ -42,6 +52,7 @@ if TYPE_CHECKING:
     from recalib.calibrator import Calibrator
     from recalib.files import DataSelection
     from recalib.files import LabelledData as RowData
+    from recalib.segments import SegmentCalibrator
     from recalib.sets import SetCoverage
 
 Picture = Literal["reliability", "smooth", "classwise", "confidence", "risk"]
@@ -73,6 +84,7 @@ def evaluate(
     label: Label = None,
     class_names: ClassNames = None,
     separator: Separator = None,
+    segments: Segments = None,
     metrics: MetricNames = None,
     all_metrics: AllMetrics = False,
     cluster: Cluster = None,
@@ -81,18 +93,25 @@ def evaluate(
     """Measure accuracy, proper scores and calibration errors.
 
     With a calibrator that has prediction sets, also how often they hold the label, without weights
-    and of one file; `sets` in JSON. Several files are measured in bounded memory; metrics that need
-    sorted rows are then computed from a fine histogram.
+    and of one file; `sets` in JSON. `--segments` adds each segment of one file. Several files are
+    measured in bounded memory; metrics that need sorted rows are then computed from a fine
+    histogram.
     """
-    from recalib.api import load
     from recalib.metrics import METRICS
     from recalib.metrics.multilabel import LABEL_METRICS
 
-    fitted = load(calibrator) if calibrator is not None else None
+    fitted, by_segment = (None, None) if calibrator is None else load_calibrator(calibrator)
     if fitted is not None and fitted.is_multilabel != (task == "multilabel"):
         raise InputError("task", found=task, accepted=f"{fitted.card.task}, as the calibrator's")
     needs_rows = task if task == "multilabel" else None
-    path = only_file(data, cluster, diagram=diagram, picture=picture, task=needs_rows)
+    path = only_file(
+        data, cluster, diagram=diagram, picture=picture, task=needs_rows, segments=segments
+    )
+    if segments is not None and needs_rows is not None:
+        raise InputError("segments", found=segments, accepted="none for task multilabel")
+    if by_segment is not None and segments is None:
+        accepted = f"{','.join(by_segment.summary.columns)}, of one file"
+        raise InputError("segments", found="none, of a calibrator with them", accepted=accepted)
     request = _Request(
         fitted,
         input,
@@ -105,6 +124,8 @@ def evaluate(
             metrics, all_metrics, json_output, METRICS if needs_rows is None else LABEL_METRICS
         ),
         json_output,
+        split_names(segments) or (),
+        by_segment,
     )
     if path is None:
         _evaluate_files(data, request, cluster)
@@ -130,6 +151,9 @@ class _Request:
     #: None: all; (): a few.
     metrics: tuple[str, ...] | None
     json_output: bool
+    #: Columns of segments, and the calibrator that has them.
+    segments: tuple[str, ...] = ()
+    by_segment: SegmentCalibrator | None = None
 
     @property
     def level(self) -> float | None:
@@ -141,12 +165,22 @@ class _Request:
         """What the file holds."""
         return self.input or ("logits" if self.fitted is None else self.fitted.card.input)
 
+    def columns(self, path: Path) -> dict[str, Any] | None:
+        """Return the columns of segments of a file, None without any."""
+        from recalib.files.read_columns import read_columns
+
+        separator = self.selection.separator
+        return read_columns(path, self.segments, separator) if self.segments else None
+
     def read(self, path: Path, task: Task = "multiclass") -> tuple[RowData, dict[str, Any]]:
         """Return the rows of a file, and the scores to measure by their kind."""
         from recalib.core.arrays import check_undeclared
 
         names = None if self.fitted is None else self.fitted.card.labels
         rows = read_file(path, self.selection, names, input=self.kind, task=task)
+        if self.by_segment is not None:
+            p = self.by_segment.predict(rows.logits, self.columns(path), input=self.input)
+            return rows, {"probabilities": p}
         if self.fitted is not None:
             return rows, {"probabilities": self.fitted.predict(rows.logits, input=self.input)}
         is_guess = self.input is None and task == "multiclass"
@@ -183,14 +217,16 @@ def _evaluate_rows(path: Path, request: _Request, diagram: Path | None, picture:
             metrics=request.names(rows.logits.shape[1]),
             bins=request.bins,
             level=request.level,
+            segments=request.columns(path),
         )
         if doubt := column_order_doubt(next(iter(values.values())), rows.labels):
             warn(doubt)
         if diagram is not None:
             _draw(diagram, values, rows.labels, request.bins, picture)
         coverage = None
-        if request.fitted is not None and request.fitted.card.sets is not None and weights is None:
-            coverage = request.fitted.evaluate_sets(rows.logits, rows.labels, input=request.input)
+        fitted = None if request.by_segment is not None else request.fitted
+        if fitted is not None and fitted.card.sets is not None and weights is None:
+            coverage = fitted.evaluate_sets(rows.logits, rows.labels, input=request.input)
     _print(estimates, f"{path.name}: {len(rows.logits)} rows", request, diagram, coverage)
 
 
@@ -227,11 +263,19 @@ def _print(
     diagram: Path | None,
     coverage: SetCoverage | None = None,
 ) -> None:
+    segments = getattr(estimates, "segments", {})
     if request.json_output:
-        answer = {name: _to_json(item, request.intervals) for name, item in estimates.items()}
+        answer = _all_to_json(estimates, request.intervals)
+        if segments:
+            answer["segments"] = {
+                name: {"rows": part.rows, **_all_to_json(part, request.intervals)}
+                for name, part in segments.items()
+            }
         print_json(answer if coverage is None else {**answer, "sets": asdict(coverage)})
         return
     say(metrics_table({"value": estimates}, title))
+    if segments:
+        say(segments_table(segments))
     if coverage is not None:
         say(coverage.text)
     if diagram is not None:
@@ -273,7 +317,7 @@ def _evaluate_labels(path: Path, request: _Request, diagram: Path | None) -> Non
         {
             "average": {name: item.value for name, item in result.items()},
             "labels": {
-                label: {name: _to_json(item, request.intervals) for name, item in estimates.items()}
+                label: _all_to_json(estimates, request.intervals)
                 for label, estimates in result.labels.items()
             },
         }
@@ -297,6 +341,10 @@ def _check_picture(
         check_output_path("diagram", diagram, path)
         if picture != "risk":  # the risk-coverage curve has no bins
             check_bins(request.bins)
+
+
+def _all_to_json(estimates: Mapping[str, Any], intervals: bool) -> dict[str, Any]:
+    return {name: _to_json(item, intervals) for name, item in estimates.items()}
 
 
 def _to_json(estimate: Any, intervals: bool) -> Any:

@@ -17,6 +17,7 @@ from recalib.cli.arguments import (
     OutputFile,
     PredictionsPolicy,
     Scores,
+    Segments,
     Separator,
     Task,
     WeightKind,
@@ -29,11 +30,13 @@ from recalib.cli.arguments import (
     read_weights,
     select_in,
     selection_of,
+    split_names,
 )
 from recalib.errors import InputError
 from recalib.reporting.terminal import (
     candidates_table,
     metrics_table,
+    narrow_table,
     print_json,
     progress,
     say,
@@ -42,6 +45,7 @@ from recalib.reporting.terminal import (
 
 if TYPE_CHECKING:
     from recalib.core.card import Card, MetricValue, Rejection
+    from recalib.segments import SegmentSummary
 
 #: Parameters with more values are shown as a range.
 _MAX_SHOWN_VALUES = 12
@@ -126,6 +130,7 @@ def fit(
             "accepted ones at most this share is wrong."
         ),
     ] = None,
+    segments: Segments = None,
     cluster: Cluster = None,
     json_output: JsonOutput = False,
 ) -> None:
@@ -133,15 +138,19 @@ def fit(
 
     Several files are read in bounded memory, with all maps.
     """
+    from msgspec import to_builtins
+
     from recalib import files
     from recalib.api import load
     from recalib.core.card import DataSummary
+    from recalib.files.read_columns import read_columns
     from recalib.fitting.auto_choice import winner_sentences
     from recalib.fitting.fit import fit as fit_calibrator
     from recalib.fitting.request import check_request, resolve_fit
     from recalib.fitting.thresholds import describe_thresholds
     from recalib.fitting.validation_error import validation_warnings
     from recalib.scale import fit as fit_files
+    from recalib.segments import fit_segments
     from recalib.sets import describe_sets
     from recalib.sets.conformal import resolve_fields
     from recalib.sets.rejection import resolve_rejection
@@ -154,7 +163,14 @@ def fit(
     of_sets["max_risk"] = max_risk
     rebalanced = None if resampled is None else parse_resampled(resampled)
     of_one_file = {"device": device, "task": needs_rows, "resampled": resampled}
-    path = only_file(data, cluster, **of_one_file, **of_sets)
+    path = only_file(data, cluster, **of_one_file, **of_sets, segments=segments)
+    segment_names = split_names(segments)
+    if segment_names is not None and predictions == "keep_order":
+        accepted = "may_change or keep: rows of different segments change their order"
+        raise InputError("predictions", found="keep_order, with segments", accepted=accepted)
+    for name, other in {**of_sets, "task": needs_rows}.items():
+        if segment_names is not None and other is not None:
+            raise InputError("segments", found=f"{name} {other} too", accepted="one of the two")
     column = weights if path is not None else None
     selection = selection_of(scores, label, column, separator, class_names)
     check_output_path("output", output, *([] if path is None else [path]))
@@ -164,7 +180,7 @@ def fit(
     is_multilabel = task == "multilabel"
     # Report a typo before a large file is read.
     check_request(resolve_fit(map, objective, options, task), device=device)
-    sample_weights = None if path is None else read_weights(weights)
+    sample_weights, by_segment = None if path is None else read_weights(weights), None
     start_calibrator = load(start) if start is not None else None
     with progress("fit", quiet=json_output) as update:
 
@@ -186,6 +202,9 @@ def fit(
             )
         else:
             rows = read_file(path, selection, input=input or "logits", task=task)
+            row_weights = rows.weights if sample_weights is None else sample_weights
+            if segment_names is not None:
+                segment_columns = read_columns(path, segment_names, selection.separator)
             summary = DataSummary(rows=len(rows.logits), digest=files.digest(path), name=path.name)
             calibrator = fit_calibrator(
                 rows.logits,
@@ -193,7 +212,7 @@ def fit(
                 map,
                 objective,
                 task=task,
-                weights=rows.weights if sample_weights is None else sample_weights,
+                weights=row_weights,
                 device=device,
                 resampled=rebalanced,
                 sets=set_options,
@@ -203,12 +222,30 @@ def fit(
                 progress=report,
                 **options,
             )
-    calibrator.save(output)
+            if segment_names is not None:
+                update("segments")
+                by_segment = fit_segments(
+                    calibrator,
+                    rows.logits,
+                    rows.labels,
+                    segment_columns,
+                    input=input,
+                    sample_weight=row_weights,
+                    weight_kind=weight_kind,
+                    predictions="keep" if predictions == "keep" else "may_change",
+                )
+    (by_segment or calibrator).save(output)
     card = calibrator.card
     about_monitoring = [] if is_multilabel else validation_warnings(card, "this calibrator")
     if json_output:
         parameters = {name: value.tolist() for name, value in calibrator.parameters.items()}
-        answer = {"output": str(output), "parameters": parameters, "card": card.to_dict()}
+        answer: dict[str, Any] = {
+            "output": str(output),
+            "parameters": parameters,
+            "card": card.to_dict(),
+        }
+        if by_segment is not None:
+            answer["segments"] = to_builtins(by_segment.summary)
         print_json({**answer, "warnings": about_monitoring})
         return
     for message in (*card.fit.bounds_reached, *card.fit.warnings, *about_monitoring):
@@ -230,7 +267,21 @@ def fit(
         say(describe_sets(card.sets))
     if card.rejection is not None:
         say(_describe_rejection(card.rejection))
+    if by_segment is not None:
+        _say_segments(by_segment.summary)
     say(f"saved {output}")
+
+
+def _say_segments(summary: SegmentSummary) -> None:
+    table = narrow_table("segments, on held-out folds", "segment", "rows", "NLL lower by")
+    for part in summary.segments:
+        table.add_row(f"{part.column}={part.value}", f"{part.rows}", f"{part.gain:.5f}")
+    say(table)
+    gain = f"NLL lower by {summary.gain:.5f} ± {summary.standard_error:.5f} on held-out folds"
+    if summary.form == "none":
+        say(f"segments do not help ({gain}): all rows have the common map")
+    else:
+        say(f"offsets by segment: {summary.form}, strength {summary.strength:g}; {gain}")
 
 
 def _describe_rejection(rejection: Rejection) -> str:

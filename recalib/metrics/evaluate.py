@@ -22,6 +22,7 @@ from recalib.core.arrays import (
 )
 from recalib.core.inputs import as_array
 from recalib.core.options import unknown_name
+from recalib.core.segment_columns import segment_masks
 from recalib.errors import CorruptError, InputError
 from recalib.files import Input
 from recalib.metrics import METRICS, Estimate, Metric, Predictions, State, StreamingMetric
@@ -52,6 +53,7 @@ def evaluate(
     metrics: Iterable[str] | None = None,
     bins: int = 15,
     level: float | None = None,
+    segments: Any = None,
 ) -> Evaluation[Estimate]:
     """Return metrics of predictions by name, in the order of `METRICS`.
 
@@ -68,6 +70,7 @@ def evaluate(
         for which no row counts is left out.
     bins: the number of bins M of binned metrics.
     level: confidence of intervals, such as 0.95; none by default.
+    segments: as in `recalib.evaluate`.
 
     Raises
     ------
@@ -76,9 +79,22 @@ def evaluate(
     """
     _check_level(level)
     predictions = as_predictions(labels, logits=logits, probabilities=probabilities)
-    return measure_all(
-        predictions, sample_weight, weight_kind, metrics=metrics, bins=bins, level=level
-    )
+    options: dict[str, Any] = {"metrics": metrics, "bins": bins}
+    result = measure_all(predictions, sample_weight, weight_kind, **options, level=level)
+    if segments is None:
+        return result
+    masks = segment_masks(segments, len(predictions))
+    if level is not None:
+        level = 1 - (1 - level) / max(len(masks), 1)
+    parts: dict[str, Evaluation[Estimate]] = {}
+    for (column, value), mask in masks.items():
+        rows = np.flatnonzero(mask)
+        w = None if sample_weight is None else as_array(sample_weight, "sample_weight")[rows]
+        part = measure_all(predictions.take(rows), w, weight_kind, **options, level=level)
+        part.rows = len(rows)
+        parts[f"{column}={value}"] = part
+    result.segments = parts
+    return result
 
 
 def measure_all(

@@ -26,6 +26,10 @@ class Evaluation(dict[str, V]):
 
     #: Of independent labels, the evaluation of each by its name; else empty.
     labels: Mapping[str, Evaluation[Any]] = MappingProxyType({})
+    #: Of rows with segments, the evaluation of each by `column=value`; else empty.
+    segments: Mapping[str, Evaluation[Any]] = MappingProxyType({})
+    #: The number of rows of a segment; else 0.
+    rows: int = 0
 
     def __repr__(self) -> str:
         names = list(dict.fromkeys([*headline_metrics(self), *self]))[:_MAX_METRICS]
@@ -58,12 +62,20 @@ def select_parts(
     estimates: Mapping[str, Estimate], intervals: bool, floors: bool | None
 ) -> Evaluation[Any]:
     """Return numbers, or estimates with intervals and floors as `recalib.evaluate` selects them."""
-    if not (intervals or floors):
-        return Evaluation({name: estimate.value for name, estimate in estimates.items()})
     omitted: dict[str, Any] = {} if intervals else {"low": None, "high": None}
     if floors is False:
         omitted |= {"floor": None, "floor_high": None}
-    return Evaluation({name: replace(value, **omitted) for name, value in estimates.items()})
+    selected: Evaluation[Any] = Evaluation(
+        {
+            name: replace(item, **omitted) if intervals or floors else item.value
+            for name, item in estimates.items()
+        }
+    )
+    if isinstance(estimates, Evaluation):
+        parts = estimates.segments.items()
+        selected.segments = {name: select_parts(part, intervals, floors) for name, part in parts}
+        selected.rows = estimates.rows
+    return selected
 
 
 def _estimate(value: float | Estimate) -> Estimate:

@@ -19,6 +19,7 @@ from recalib.core.sanitize import sanitize_text
 
 if TYPE_CHECKING:  # the card imports NumPy, which `--help` does not need
     from recalib.core.card import AutoChoice, CandidateResult, MetricValue
+    from recalib.metrics.evaluation import Evaluation
 
 __all__ = [
     "candidates_table",
@@ -30,6 +31,7 @@ __all__ = [
     "print_json",
     "progress",
     "say",
+    "segments_table",
     "warn",
 ]
 
@@ -111,6 +113,23 @@ def metrics_table(columns: Mapping[str, Mapping[str, Any]], title: str | None = 
     for name, floor in floors.items():
         cells = [_cell(name, column[name]) if name in column else "" for column in columns.values()]
         table.add_row(name, *cells, *([_with_unit(name, floor)] if show_floors else []))
+    return table
+
+
+def segments_table(segments: Mapping[str, Evaluation[Any]]) -> Table:
+    """Return a table of the calibration error, or else the first metric, of each segment.
+
+    Intervals hold together: they have the level 1 − 0.05 / the number of segments.
+    """
+    from recalib.metrics.headline import headline_error
+
+    first = next(iter(segments.values()))
+    name = error if (error := headline_error(first)) in first else next(iter(first))
+    title = f"{name} by segment; all {len(segments)} intervals hold together with 95%"
+    table = narrow_table(title, "segment", "rows", name, "noise floor")
+    for segment, part in sorted(segments.items(), key=lambda item: -(item[1][name].low or 0.0)):
+        floor = _with_unit(name, part[name].floor)
+        table.add_row(segment, str(part.rows), _cell(name, part[name]), floor)
     return table
 
 

@@ -101,8 +101,8 @@ class SegmentCalibrator:
         p = np.asarray(self.common.predict(values, input=input))
         columns = {} if segments is None else segment_columns(segments, len(p))
         wanted = self.summary.columns
-        if wanted == (UNNAMED,) and len(columns) == 1:
-            columns = {UNNAMED: next(iter(columns.values()))}
+        if len(wanted) == len(columns) == 1 and UNNAMED in (*wanted, *columns):
+            columns = dict(zip(wanted, columns.values(), strict=True))
         if missing := [name for name in wanted if name not in columns]:
             found = f"none of {', '.join(missing)}"
             accepted = f"values of {', '.join(wanted)}; `common.predict` takes rows without"
@@ -123,10 +123,17 @@ class SegmentCalibrator:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the parameter file atomically.
 
+        Raises
+        ------
+        InputError: a name that ends in `.onnx`.
+
         Examples
         --------
         >>> by_country.save("country.calib")  # doctest: +SKIP
         """
+        if Path(path).suffix == ".onnx":
+            accepted = "a .calib file; `common.save` writes the graph of the common map"
+            raise InputError("path", found=f"{path}, with segments", accepted=accepted)
         texts = {"common": self.common.to_bytes(), "summary": msgspec.json.encode(self.summary)}
         arrays = {name: np.frombuffer(text, np.uint8) for name, text in texts.items()}
         data = state_to_bytes(_KIND, _VERSION, {**arrays, "offsets": self.offsets})

@@ -13,7 +13,7 @@ import scipy
 
 import recalib
 from recalib.core.segment_columns import MAX_SEGMENTS, segment_columns, segment_masks
-from recalib.errors import CorruptError, InputError, RecalibWarning
+from recalib.errors import CorruptError, InputError, RecalibWarning, UnsupportedError
 from recalib.segments.fit import SegmentRows
 from recalib.segments.offsets import adjust, log_of, membership
 from tests.draws import few_or_many
@@ -191,6 +191,12 @@ def test_columns_overlap_and_may_be_frames() -> None:
     expected = by_column.predict(logits, columns)
     for frame in (pd.DataFrame(columns), pl.DataFrame(columns)):
         np.testing.assert_array_equal(by_column.predict(logits, frame), expected)
+    one = recalib.fit_segments(BY_SEGMENT.common, logits, labels, {"site": segments})
+    np.testing.assert_array_equal(
+        one.predict(logits, segments), one.predict(logits, pd.Series(segments, name="site"))
+    )
+    with pytest.raises(InputError, match="found none of site"):
+        one.predict(logits, pd.Series(segments, name="city"))
     assert list(segment_columns(pd.Series(["a"], name="site"), 1)) == ["site"]
     masks = segment_masks({"site": ["a", "b", ""]}, 3)
     assert [*masks] == [("site", "a"), ("site", "b")]
@@ -206,7 +212,9 @@ def test_parameter_file_keeps_offsets_and_is_no_plain_calibrator(tmp_path: Path)
     np.testing.assert_array_equal(
         loaded.predict(logits, segments), BY_SEGMENT.predict(logits, segments)
     )
-    with pytest.raises(InputError, match=r"one with segments; accepted: .*\.common"):
+    with pytest.raises(InputError, match=r"x.onnx, with segments; accepted: a .calib file"):
+        BY_SEGMENT.save(tmp_path / "x.onnx")
+    with pytest.raises(UnsupportedError, match=r"one with segments; accepted: .*\.common"):
         recalib.load(path)
     BY_SEGMENT.common.save(tmp_path / "c.calib")
     with pytest.raises(CorruptError, match=r"c.calib, of fit_segments: found state ''"):
