@@ -22,6 +22,7 @@ from recalib.cli.arguments import (
     PredictionsPolicy,
     PreserveAccuracy,
     Scores,
+    Segments,
     Separator,
     Task,
     TestData,
@@ -68,6 +69,7 @@ def report(
             help="A shifted test set to show next to the test file; repeatable, in order.",
         ),
     ] = None,
+    segments: Segments = None,
     title: Annotated[str, typer.Option(help="The title of the page.")] = "Calibration report",
     task: Task = "multiclass",
     input: InputKind = "logits",
@@ -85,6 +87,7 @@ def report(
     whether calibration helps and by how much, with intervals, and shows pictures and warnings. It
     runs no code and loads nothing from the network. Folders, globs and URLs are read in bounded
     memory; pictures then show a sample of the test rows. Multilabel data are two files.
+    `--segments` adds a table of the segments of the test file.
     """
     from recalib.fitting.auto import resolve_predictions
     from recalib.scale import report as report_on_files
@@ -96,6 +99,10 @@ def report(
     validation_data, test_data = [validation, *(add_validation or [])], [test, *(add_test or [])]
     sources = [validation_data, test_data, *([source] for source in shifted.values())]
     check_output_path("output", output, *(Path(item) for source in sources for item in source))
+    names = split_names(segments)
+    if names is not None and (task == "multilabel" or local_paths(sources, cluster) is None):
+        accepted = "files in memory of one label for each row"
+        raise InputError("segments", found=f"{segments}, with others", accepted=accepted)
     if task == "multilabel":
         _check_label_options(shifted, objectives, predictions, preserve_accuracy)
         paths = local_paths(sources, cluster)
@@ -111,7 +118,7 @@ def report(
         paths = local_paths(sources, cluster)
         if paths is not None:
             result = _report_on_rows(
-                paths, list(shifted), pairs, input, selection, policy, title, update
+                paths, list(shifted), pairs, input, selection, policy, title, names, update
             )
         else:
             result = report_on_files(
@@ -233,10 +240,12 @@ def _report_on_rows(
     selection: DataSelection,
     policy: PredictionPolicy,
     title: str,
+    segments: tuple[str, ...] | None,
     update: Callable[[str], None],
 ) -> Report:
     """Return the report on rows in memory; the files of shifted test sets are the last ones."""
     from recalib import files
+    from recalib.files.read_columns import read_columns
     from recalib.reporting.html_report import Source, create_report
 
     rows = [*read_validation_and_test(paths, input, selection)]
@@ -253,6 +262,7 @@ def _report_on_rows(
         predictions=policy,
         class_names=class_names_of(selection),
         shifted=dict(zip(shifted, sources[2:], strict=True)),
+        segments=segments and read_columns(paths[1], segments, selection.separator),
         title=title,
         progress=update,
     )

@@ -88,6 +88,21 @@ def test_evaluate_measures_each_segment(cli: Cli, calibrator: Path) -> None:
     assert "ece by segment; all 8 intervals hold together with 95%" in table
 
 
+def test_report_has_a_table_of_segments(cli: Cli, calibrator: Path) -> None:
+    new, page = write(cli.folder, "new.npz", NEW), cli.folder / "r.html"
+    rows = cli.folder / "rows.npz"
+    options = ("--maps", "temperature", "--segments", "country")
+    assert cli("report", rows, new, "-o", page, *options).status == 0
+    table = page.read_text().split('<table id="segments">')[1].split("</table>")[0]
+    assert "All 8 intervals of a" in table
+    assert re.findall(r"country=(\w+)", table) == [*NAMES]
+    p = recalib.SegmentCalibrator.load(calibrator).common.predict(LOGITS[NEW])
+    at = COUNTRY[NEW] == "FR"
+    error = recalib.evaluate(LABELS[NEW][at], p[at], metrics=["ece"])["ece"]
+    row = table.split("country=FR")[1].split("</tr>")[0]
+    assert f"{error:.2%}"[:-1] in row
+
+
 def test_errors_name_the_option(cli: Cli, calibrator: Path) -> None:
     rows, output = cli.folder / "rows.npz", cli.folder / "x.calib"
     fit = ("fit", rows, "-o", output, "--segments")
@@ -106,6 +121,18 @@ def test_errors_name_the_option(cli: Cli, calibrator: Path) -> None:
         ("evaluate", rows, "--calibrator", calibrator): "accepted: country, of one file",
         ("apply", calibrator, cli.folder / "val.npz", "-o", "p.npz"): "found no column country",
         ("apply", calibrator, rows, rows, "-o", "p"): "calibrator: found one with segments",
+        ("report", rows, rows, "-o", "r.html", "--segments", "x"): "found no column x",
+        (
+            "report",
+            rows,
+            rows,
+            "-o",
+            "r.html",
+            "--task",
+            "multilabel",
+            "--segments",
+            "x",
+        ): "found x,",
         ("publish", calibrator, "--server", "http://127.0.0.1:9", "--model", "m"): "one with segm",
         ("export", calibrator, "-o", cli.folder / "g.onnx"): "calibrator: found one with segments",
     }

@@ -78,6 +78,7 @@ def create_report(
     predictions: PredictionPolicy = "may_change",
     class_names: Sequence[str] | None = None,
     shifted: Mapping[str, Source] | None = None,
+    segments: Any = None,
     title: str = "Calibration report",
     progress: Callable[[str], None] = lambda text: None,
 ) -> Report:
@@ -93,6 +94,7 @@ def create_report(
     class_names: a name for each class; numbers by default.
     shifted: further test sets by name, in order of increasing distance from validation; with
         them the page has a picture and a table of both predictions on each.
+    segments: of the test rows, as in `recalib.evaluate`; the page has a table of them.
     title: the title of the page.
     progress: called with a message at each step.
 
@@ -113,8 +115,8 @@ def create_report(
     labels = test.data.labels
     scores: dict[str, Any] = {input: test.data.logits}
     answer = comparison.recommended.predict(test.data.logits, input=input)
-    metrics_before = evaluate(labels, **scores, level=LEVEL)
-    metrics_after = evaluate(labels, probabilities=answer, level=LEVEL)
+    metrics_before = evaluate(labels, **scores, level=LEVEL, segments=segments)
+    metrics_after = evaluate(labels, probabilities=answer, level=LEVEL, segments=segments)
     before, after = predictions_of(comparison.recommended, test.data, input)
     changes = {}
     if len(labels) > 1:
@@ -135,6 +137,10 @@ def create_report(
             int((before.predicted != after.predicted).sum()),
             None if maps is None else measure_accuracy_cost(maps, test.data, input, LEVEL),
             measure_shift(sets, comparison.recommended, input, LEVEL),
+            [
+                UnderShift(name, part.rows, part, metrics_after.segments[name])
+                for name, part in metrics_before.segments.items()
+            ],
         ),
         validation,
         test,
@@ -166,6 +172,8 @@ class Measurements:
     cost: AccuracyCost | None
     #: The test set, then the shifted test sets; empty without shifted test sets.
     shift: list[UnderShift]
+    #: The segments of the test rows, whose intervals hold together; empty without segments.
+    segments: Sequence[UnderShift] = ()
 
 
 def predictions_of(
@@ -232,6 +240,7 @@ def create_page(
             *(describe_source(name, source) for name, source in (shifted or {}).items()),
         ],
         shift=measured.shift,
+        segments=measured.segments,
         outputs="classes",
         classes=len(measured.test.counts),
         input=input,

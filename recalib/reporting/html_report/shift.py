@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class UnderShift:
-    """One test set, measured before and after the calibrator."""
+    """One test set, or a segment of it, measured before and after the calibrator."""
 
     name: str
     rows: int
