@@ -75,6 +75,8 @@ def add_labels(
     ResourceNotFoundError: no such model.
     """
     ids = list(prediction_ids)
+    accepted = "rows that `predict` gave an id; leave out the others and their labels"
+    _refuse_missing(ids, "prediction_ids", "id", accepted)
     label_list = yield from _read_labels(session, model, labels)
     if len(ids) != len(label_list):
         accepted = f"{len(ids)}, one for each prediction"
@@ -256,16 +258,19 @@ def _row_label(label: Any) -> Any:
     return None if type(value).__name__ in _MISSING else value
 
 
-def _check_known(labels: list[Any]) -> None:
-    missing = [row for row, label in enumerate(labels) if label is None]
+def _refuse_missing(values: list[Any], field: str, noun: str, accepted: str) -> None:
+    """Raise `InputError` that names the rows whose value is None."""
+    missing = [row for row, value in enumerate(values) if value is None]
     if missing:
         more = ", ..." if len(missing) > _MAX_ROWS_NAMED else ""
         rows = ", ".join(map(str, missing[:_MAX_ROWS_NAMED])) + more
-        raise InputError(
-            "labels",
-            found=f"no label in {len(missing)} of {len(labels)} rows: {rows}",
-            accepted="rows whose label is known; send the others later",
-        )
+        found = f"no {noun} in {len(missing)} of {len(values)} rows: {rows}"
+        raise InputError(field, found=found, accepted=accepted)
+
+
+def _check_known(labels: list[Any]) -> None:
+    accepted = "rows whose label is known; send the others later"
+    _refuse_missing(labels, "labels", "label", accepted)
     for row, label in enumerate(labels):
         if isinstance(label, bool) or not isinstance(label, int | str | list | tuple):
             accepted = "a class index or a class label"

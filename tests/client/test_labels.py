@@ -62,6 +62,8 @@ def test_each_label_gets_its_own_outcome(client: Either, name: str, ids: list[st
 def test_invalid_labels_are_rejected(client: Either, name: str) -> None:
     with pytest.raises(InputError, match="labels: found 1 labels; accepted: 2, one for each"):
         client.add_labels(name, ["i", "j"], [0])
+    with pytest.raises(InputError, match="prediction_ids: found no id in 1 of 2 rows: 1; accepted"):
+        client.add_labels(name, ["i", None], [0, 1])
     with pytest.raises(ResourceNotFoundError, match="does not exist"):
         client.add_labels(name, ["i"], [0])
     client.create_model(name, 4)
