@@ -18,13 +18,10 @@ from numpy.typing import NDArray
 
 from recalib.core.lazy_import import LazyModule
 from recalib.errors import InputError
-from recalib.files.arrow import ArrowFile, open_batches
 from recalib.files.atomic_write import open_atomically, write_npz
-from recalib.files.base import DataSelection, Input, translate_errors
+from recalib.files.base import DataSelection, Input
 from recalib.files.column_names import column_names
-from recalib.files.csv import CsvFile
-from recalib.files.csv_table import CsvTable
-from recalib.files.parquet import ParquetFile, open_table
+from recalib.files.read_columns import read_table
 
 pa = LazyModule("pyarrow")
 pq = LazyModule("pyarrow.parquet")
@@ -52,7 +49,6 @@ def other_columns(
     ------
     InputError: as `recalib.files.open_data`.
     """
-    suffix = path.suffix.lower()
     if class_names is not None:
         selection = replace(selection, class_names=tuple(class_names))
 
@@ -61,22 +57,7 @@ def other_columns(
         read = {used.values, *used.columns, used.labels, used.weights}
         return [name for name, n in Counter(names).items() if n == 1 and name not in read]
 
-    with path.open("rb") as stream, translate_errors(suffix[1:]):
-        if suffix in CsvFile.suffixes:
-            text = CsvTable(stream, selection.separator)
-            names = others(text.names)
-            types = dict.fromkeys(names, pa.string())
-            if not names:  # Arrow would read all
-                return None
-            return pa.concat_tables(text.parse(block, names, types) for block in text.blocks())
-        if suffix in ParquetFile.suffixes:
-            columns = others(open_table(stream, ()).schema_arrow.names)
-            return open_table(stream, columns).read(columns)
-        if suffix in ArrowFile.suffixes:
-            schema, batches = open_batches(stream)
-            names = others(schema.names)
-            return pa.Table.from_batches([batch.select(names) for batch in batches])
-    return None
+    return read_table(path, others, selection.separator)
 
 
 def write_answers(

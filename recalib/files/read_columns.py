@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from recalib.core.lazy_import import LazyModule
 from recalib.errors import InputError, UnsupportedError
 from recalib.files import format_of
+from recalib.files.arrow import open_batches
 from recalib.files.base import translate_errors
 from recalib.files.csv_table import CsvTable, rows_of_block
 from recalib.files.parquet import open_table
@@ -19,35 +20,61 @@ pa = LazyModule("pyarrow")
 
 
 def read_columns(path: Path, names: Sequence[str], separator: str | None = None) -> dict[str, Any]:
-    """Return columns (N,) of an npz, csv or parquet file by name; those of csv are texts.
+    """Return columns (N,) of an npz file or a table by name; those of csv are texts.
 
     Raises
     ------
     InputError: a column is missing, or the file is damaged.
     UnsupportedError: another format.
     """
+
+    def choose(known: Sequence[str]) -> list[str]:
+        _check_names(names, known)
+        return list(names)
+
+    if format_of(None, path.name) == "npz":
+        with translate_errors("npz"), np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in choose(archive.files)}
+    if (table := read_table(path, choose, separator)) is None:
+        accepted = "npz, csv, parquet or arrow, with columns of segments"
+        raise UnsupportedError("format", found=path.suffix, accepted=accepted)
+    return {name: np.array(table.column(name).to_pylist()) for name in names}
+
+
+def read_table(
+    path: Path, choose: Callable[[Sequence[str]], list[str]], separator: str | None = None
+) -> Any:
+    """Return columns of a table as an Arrow table; those of csv are texts, so that `007` stays.
+
+    None for a file of arrays.
+
+    Parameters
+    ----------
+    choose: returns the names of columns to read, of those that the file has.
+
+    Raises
+    ------
+    InputError: the file is damaged.
+    """
     kind = format_of(None, path.name)
-    with translate_errors(kind), path.open("rb") as stream:
-        if kind == "npz":
-            archive = np.load(stream, allow_pickle=False)
-            _check_names(names, archive.files)
-            return {name: archive[name] for name in names}
-        if kind == "parquet":
-            file = open_table(stream, names)
-            _check_names(names, file.schema_arrow.names)
-            table = file.read(columns=list(names))
-        elif kind == "csv":
-            text = CsvTable(stream, separator)
-            _check_names(names, text.names)
-            types, parts = dict.fromkeys(names, pa.string()), list[Any]()
-            for block in text.blocks():
+    with path.open("rb") as stream, translate_errors(kind):
+        if kind == "csv":
+            text, parts = CsvTable(stream, separator), list[Any]()
+            names = choose(text.names)
+            types = dict.fromkeys(names, pa.string())
+            # Arrow would read all columns if none is named.
+            for block in text.blocks() if names else ():
                 with rows_of_block(sum(part.num_rows for part in parts)):
-                    parts.append(text.parse(block, list(names), types))
-            table = pa.concat_tables(parts)
-        else:
-            accepted = "npz, csv or parquet, with columns of segments"
-            raise UnsupportedError("format", found=kind, accepted=accepted)
-        return {name: np.array(table.column(name).to_pylist()) for name in names}
+                    parts.append(text.parse(block, names, types))
+            return pa.concat_tables(parts) if names else pa.table({})
+        if kind == "parquet":
+            names = choose(open_table(stream, ()).schema_arrow.names)
+            return open_table(stream, names).read(names)
+        if kind == "arrow":
+            schema, batches = open_batches(stream)
+            names = choose(schema.names)
+            return pa.Table.from_batches([batch.select(names) for batch in batches])
+    return None
 
 
 def _check_names(names: Sequence[str], known: Sequence[str]) -> None:
