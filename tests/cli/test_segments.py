@@ -29,6 +29,8 @@ def write(folder: Path, name: str, rows: slice) -> Path:
     frame = frame.assign(label=LABELS[rows], country=COUNTRY[rows])
     if path.suffix == ".csv":
         frame.to_csv(path, index=False)
+    elif path.suffix == ".arrow":
+        frame.to_feather(path, compression="uncompressed")
     else:
         frame.to_parquet(path)
     return path
@@ -59,7 +61,7 @@ def test_fit_says_if_segments_do_not_help(cli: Cli) -> None:
     assert answer["segments"]["form"] == "none"
 
 
-@pytest.mark.parametrize("suffix", ["npz", "csv", "parquet"])
+@pytest.mark.parametrize("suffix", ["npz", "csv", "parquet", "arrow"])
 def test_apply_reads_the_columns_of_the_fit(cli: Cli, calibrator: Path, suffix: str) -> None:
     new, output = write(cli.folder, f"new.{suffix}", NEW), cli.folder / "p.npz"
     by_country = recalib.SegmentCalibrator.load(calibrator)
