@@ -33,6 +33,7 @@ from recalib.metrics.ece_label_binned import LabelBinnedError
 from recalib.metrics.ece_sweep import SweepError
 from recalib.metrics.equal_mass import EqualMassError, EqualMassL2Error
 from recalib.metrics.ks_error import ClasswiseKsError, KsError
+from recalib.metrics.marginal_sb_ece import SoftBinnedMarginalError
 from recalib.metrics.nll import NegativeLogLikelihood
 from recalib.metrics.predictions import Predictions
 from recalib.metrics.roc_auc import RocAuc
@@ -73,6 +74,7 @@ METRICS: dict[str, type[Metric]] = {
     "classwise_ece": ClasswiseError,
     "classwise_ece_equal_mass": ClasswiseEqualMassError,
     "marginal_ece_l2": MarginalError,
+    "marginal_sb_ece": SoftBinnedMarginalError,
     "ks_error_classwise": ClasswiseKsError,
     "ece_kde": KernelError,
     "ece_kde_classwise": ClasswiseKernelError,

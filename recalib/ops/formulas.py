@@ -93,18 +93,31 @@ def soft_binned_error(
 
     Source: paper 000, eqs. 8 to 12.
     """
+    total = soft_binned_power(ops, confidence, correct, weights, bins, temperature, order, variant)
+    # The root has no slope at 0; this constant is far below the resolution of any sample.
+    return (total + 1e-18) ** (1 / order)
+
+
+def soft_binned_power(
+    ops: FittingOps,
+    confidence: Array,
+    correct: Array,
+    weights: Array,
+    bins: int,
+    temperature: float,
+    order: float,
+    variant: Literal["binned", "label_binned"],
+) -> Array:
+    """Return `soft_binned_error` to the power of p."""
     log_membership = soft_bins(ops, confidence, bins, temperature)
     membership = ops.exp(log_membership) * weights[:, None] / len(confidence)
     # Weights within a bin by softmax, not by division, since a bin's total may underflow.
     responsibilities = ops.softmax((log_membership + ops.log(weights)[:, None]).T)
     accuracy = responsibilities @ correct
     if variant == "binned":
-        total = (membership.sum(0) * _power(accuracy - responsibilities @ confidence, order)).sum()
-    else:
-        gaps = accuracy[None, :] - confidence[:, None]
-        total = (membership * _power(gaps, order)).sum()
-    # The root has no slope at 0; this constant is far below the resolution of any sample.
-    return (total + 1e-18) ** (1 / order)
+        return (membership.sum(0) * _power(accuracy - responsibilities @ confidence, order)).sum()
+    gaps = accuracy[None, :] - confidence[:, None]
+    return (membership * _power(gaps, order)).sum()
 
 
 def soft_bin_sums(

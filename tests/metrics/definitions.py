@@ -329,6 +329,23 @@ def mean_confidence(p: Rows, y: Sequence[int], bins: int) -> float:
     return math.fsum(max(row) for row in p) / len(y)
 
 
+def marginal_sb_ece(p: Rows, y: Sequence[int], bins: int) -> float:
+    """Bin by bin; a membership is 1 over the sum of the ratios of all bins to its own."""
+    centres = [(j + 0.5) / bins for j in range(bins)]
+    total = 0.0
+    for k in range(len(p[0])):
+        pairs = [(row[k], float(label == k)) for row, label in zip(p, y, strict=True)]
+        for centre in centres:
+            members = []
+            for value, outcome in pairs:
+                nearer = [((value - centre) ** 2 - (value - c) ** 2) / 0.003 for c in centres]
+                members.append((1 / math.fsum(map(math.exp, nearer)), value, outcome))
+            mass = math.fsum(u for u, _, _ in members)
+            gap = math.fsum(u * (outcome - value) for u, value, outcome in members)
+            total += gap**2 / mass / len(y) if mass > 0 else 0.0
+    return math.sqrt(total / len(p[0]))
+
+
 def mean_entropy(p: Rows, y: Sequence[int], bins: int) -> float:
     return -math.fsum(q * math.log(q) for row in p for q in row if q > 0) / len(y)
 
@@ -363,6 +380,7 @@ DEFINITIONS: dict[str, Callable[[Rows, Sequence[int], int], float]] = {
     "classwise_ece": classwise_ece,
     "classwise_ece_equal_mass": classwise_ece_equal_mass,
     "marginal_ece_l2": marginal_ece_l2,
+    "marginal_sb_ece": marginal_sb_ece,
     "ks_error_classwise": ks_error_classwise,
     "aurc": aurc,
     "e_aurc": e_aurc,

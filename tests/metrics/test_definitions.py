@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import accuracy_score, brier_score_loss, log_loss, top_k_accuracy_score
 
-from recalib.metrics import METRICS
+from recalib.metrics import METRICS, Predictions
 from recalib.metrics.evaluate import evaluate
+from recalib.metrics.marginal_sb_ece import SoftBinnedMarginalError
 from tests.metrics.definitions import DEFINITIONS, ELSEWHERE
 from tests.metrics.rows import defined
 from tests.metrics.strategies import Case, bins, coarse
@@ -117,6 +118,13 @@ def test_marginal_error_equals_torchmetrics_binary_l2(drawn: Drawn) -> None:
     ]
     expected = float((torch.stack(columns) ** 2).mean().sqrt())
     assert value("marginal_ece_l2", drawn) == pytest.approx(expected, rel=1e-12)
+
+
+def test_soft_bins_are_hard_bins_at_a_low_temperature(drawn: Drawn) -> None:
+    rows = Predictions.from_probabilities(*drawn)
+    soft = SoftBinnedMarginalError(temperature=1e-10).measure(rows).value
+    assert soft == pytest.approx(value("marginal_ece_l2", drawn), rel=1e-11)
+    assert SoftBinnedMarginalError(temperature=0.1).measure(rows).value < 0.9 * soft
 
 
 def test_nll_equals_scikit_learn(drawn: Drawn) -> None:
