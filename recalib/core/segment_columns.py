@@ -21,6 +21,7 @@ from recalib.errors import InputError
 MAX_SEGMENTS = 500
 #: The name of values without a name.
 UNNAMED = "segment"
+_LISTS = {list, tuple, dict, np.ndarray}
 
 
 def segment_columns(segments: Any, rows: int) -> dict[str, NDArray[np.str_]]:
@@ -29,36 +30,64 @@ def segment_columns(segments: Any, rows: int) -> dict[str, NDArray[np.str_]]:
     Parameters
     ----------
     segments: values (N,), texts, integers or booleans; or several such columns, as a dictionary or
-        a data frame.
+        a data frame. Whole numbers in floats are integers, as pandas stores them beside a NaN.
 
     Raises
     ------
     InputError: other shapes or types, or more than `MAX_SEGMENTS` different values.
     """
-    names = segments if isinstance(segments, Mapping) else getattr(segments, "columns", None)
+    names = getattr(segments, "column_names", None)  # Arrow, whose `columns` are arrays
+    names = getattr(segments, "columns", None) if names is None else names
+    names = segments if isinstance(segments, Mapping) else names
     if names is None:
         return {str(getattr(segments, "name", None) or UNNAMED): _texts(segments, rows)}
     return {str(name): _texts(segments[name], rows) for name in names}
 
 
-def segment_masks(segments: Any, rows: int) -> dict[tuple[str, str], NDArray[np.bool_]]:
-    """Return the rows (N,) of each segment by column and value; an empty text is no segment."""
+def segment_masks(
+    segments: Any, rows: int, weights: NDArray[np.float64] | None = None
+) -> dict[tuple[str, str], NDArray[np.bool_]]:
+    """Return the rows (N,) of each segment by column and value; an empty text is no segment.
+
+    Nor is a value that only rows without weight have.
+    """
     columns = segment_columns(segments, rows)
-    return {
+    masks = {
         (name, str(value)): texts == value
         for name, texts in columns.items()
         for value in np.unique(texts[texts != ""])
     }
+    if weights is None:
+        return masks
+    return {name: mask for name, mask in masks.items() if weights[mask].any()}
 
 
 def _texts(values: Any, rows: int) -> NDArray[np.str_]:
+    if isinstance(values, list | tuple):
+        values = np.array(values, dtype=object)  # else NaN among texts becomes a text
     array = as_array(values, "segments")
-    accepted = f"texts, integers or booleans ({rows},), or a dictionary of such columns"
-    if array.shape != (rows,) or array.dtype.kind not in "bUiuO":
-        found = f"shape {array.shape}, dtype {array.dtype}"
+    items = array.tolist()
+    found = f"shape {array.shape}, dtype {array.dtype}"
+    is_valid = array.shape == (rows,) and array.dtype.kind in "bUiufO"
+    if is_valid and (lists := {type(item) for item in items} & _LISTS):
+        found, is_valid = f"values of the type {lists.pop().__name__}", False
+    if is_valid and array.dtype.kind == "f":
+        is_valid = not (np.isinf(array) | (array % 1 > 0)).any()
+    if not is_valid:
+        accepted = f"texts, integers or booleans ({rows},), or a dictionary of such columns"
         raise InputError("segments", found=found, accepted=accepted)
-    texts = np.array(["" if v is None or v != v else str(v) for v in array.tolist()], np.str_)
+    texts = np.array([_text(item) for item in items], np.str_)
     if (count := len(np.unique(texts))) > MAX_SEGMENTS:
         found = f"{count:,} different values, like an id"
         raise InputError("segments", found=found, accepted=f"at most {MAX_SEGMENTS}")
     return texts
+
+
+def _text(value: Any) -> str:
+    """Return a value as a text, "" for a null; 1.0 is 1, because a NaN makes integers floats."""
+    try:
+        if value is None or value != value:
+            return ""
+    except TypeError:  # pandas.NA
+        return ""
+    return str(int(value) if isinstance(value, float) and value.is_integer() else value)

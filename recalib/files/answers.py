@@ -21,7 +21,7 @@ from recalib.errors import InputError
 from recalib.files.atomic_write import open_atomically, write_npz
 from recalib.files.base import DataSelection, Input
 from recalib.files.column_names import column_names
-from recalib.files.read_columns import read_table
+from recalib.files.read_columns import object_array, read_table
 
 pa = LazyModule("pyarrow")
 pq = LazyModule("pyarrow.parquet")
@@ -99,7 +99,7 @@ def write_answers(
             if name in own:
                 continue
             names.insert(0, name)
-            columns.insert(0, np.array(others[name].to_pylist(), object)[:, None])
+            columns.insert(0, object_array(others[name])[:, None])
         with open_atomically(path) as file:
             text = io.TextIOWrapper(file, "utf-8", newline="")
             csv.writer(text).writerows([names, *np.concatenate(columns, axis=1).tolist()])

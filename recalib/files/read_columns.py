@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from recalib.core.lazy_import import LazyModule
 from recalib.errors import InputError, UnsupportedError
@@ -38,7 +39,7 @@ def read_columns(path: Path, names: Sequence[str], separator: str | None = None)
     if (table := read_table(path, choose, separator)) is None:
         accepted = "npz, csv, parquet or arrow, with columns of segments"
         raise UnsupportedError("format", found=path.suffix, accepted=accepted)
-    return {name: np.array(table.column(name).to_pylist()) for name in names}
+    return {name: object_array(table.column(name)) for name in names}
 
 
 def read_table(
@@ -75,6 +76,11 @@ def read_table(
             names = choose(schema.names)
             return pa.Table.from_batches([batch.select(names) for batch in batches])
     return None
+
+
+def object_array(column: Any) -> NDArray[np.object_]:
+    """Return a column of Arrow as objects (N,), also if these are lists."""
+    return np.fromiter(column.to_pylist(), object, len(column))
 
 
 def _check_names(names: Sequence[str], known: Sequence[str]) -> None:

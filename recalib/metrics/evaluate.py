@@ -83,13 +83,14 @@ def evaluate(
     result = measure_all(predictions, sample_weight, weight_kind, **options, level=level)
     if segments is None:
         return result
-    masks = segment_masks(segments, len(predictions))
+    weights = None if sample_weight is None else as_array(sample_weight, "sample_weight")
+    masks = segment_masks(segments, len(predictions), weights)
     if level is not None:
         level = 1 - (1 - level) / max(len(masks), 1)
     parts: dict[str, Evaluation[Estimate]] = {}
     for (column, value), mask in masks.items():
         rows = np.flatnonzero(mask)
-        w = None if sample_weight is None else as_array(sample_weight, "sample_weight")[rows]
+        w = None if weights is None else weights[rows]
         part = measure_all(predictions.take(rows), w, weight_kind, **options, level=level)
         part.rows = len(rows)
         parts[f"{column}={value}"] = part

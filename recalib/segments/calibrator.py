@@ -99,6 +99,8 @@ class SegmentCalibrator:
         >>> by_country.common.predict(new_logits)  # doctest: +SKIP
         """
         p = np.asarray(self.common.predict(values, input=input))
+        if p.ndim > 2:
+            raise InputError("values", found=f"shape {p.shape}", accepted="(N, K), or (N,)")
         columns = {} if segments is None else segment_columns(segments, len(p))
         wanted = self.summary.columns
         if len(wanted) == len(columns) == 1 and UNNAMED in (*wanted, *columns):
@@ -109,10 +111,8 @@ class SegmentCalibrator:
             raise InputError("segments", found=found, accepted=accepted)
         names = [(segment.column, segment.value) for segment in self.summary.segments]
         for name in wanted:
-            unseen = (
-                {*columns[name].tolist(), ""} - {v for column, v in names if column == name} - {""}
-            )
-            if unseen:
+            known = {value for column, value in names if column == name}
+            if unseen := {*columns[name].tolist()} - known - {""}:
                 message = f"segments: {name} has values that the fit has not seen: "
                 message += f"{', '.join(sorted(unseen)[:5])}; these rows get no offset for it"
                 warnings.warn(message, RecalibWarning, stacklevel=2)

@@ -75,12 +75,12 @@ def fit_segments(
     'vector'
     """
     p, y = calibrator.labelled(values, labels, input)
-    masks = segment_masks(segments, len(p))
+    w = check_weights(sample_weight, rows=len(p), field="sample_weight", kind=weight_kind)
+    masks = segment_masks(segments, len(p), w)
     if not masks or len(p) < 10:
         found = f"{len(masks)} segments of {len(p)} rows"
         raise InputError("segments", found=found, accepted="at least one, of at least ten rows")
     check_choice("predictions", predictions, Predictions)
-    w = check_weights(sample_weight, rows=len(p), field="sample_weight", kind=weight_kind)
     # A segment of all rows is what the common map is for: its offset is 0.
     rows = SegmentRows(p, y, membership([mask & ~mask.all() for mask in masks.values()]), w)
     forms = ("temperature", "vector")[: 1 if predictions == "keep" else 2]
@@ -94,9 +94,8 @@ def fit_segments(
         offsets = rows.fit(form, strength)
     by_segment = []
     for name, mask in masks.items():
-        part = None if w is None else w[mask]
-        mean = float(np.average(saved[best, mask], weights=part))
-        by_segment.append(Segment(*name, int(mask.sum()), mean))
+        mean = np.average(saved[best], weights=mask if w is None else mask * w)
+        by_segment.append(Segment(*name, int(mask.sum()), float(mean)))
     columns = tuple(dict.fromkeys(column for column, _ in masks))
     form = form if gain > error else "none"
     summary = SegmentSummary(columns, tuple(by_segment), form, strength, len(p), gain, error)

@@ -6,6 +6,7 @@ import csv
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -48,6 +49,17 @@ def test_parquet_has_lists(tmp_path: Path) -> None:
     table = pq.read_table(path)
     for name, array in _ARRAYS.items():
         assert table[name].to_pylist() == array.tolist()
+
+
+def test_lists_of_other_columns_are_kept(tmp_path: Path) -> None:
+    tags = [["a", "b"], ["c", "d"]]
+    others = pa.table({"id": ["007", "x"], "tags": tags, "ragged": [["a"], []]})
+    write_answers(tmp_path / "out.parquet", None, others, probabilities=_P)
+    assert pq.read_table(tmp_path / "out.parquet").select(others.column_names).equals(others)
+    write_answers(tmp_path / "out.csv", None, others, probabilities=_P)
+    with (tmp_path / "out.csv").open(newline="") as file:
+        _, *rows = csv.reader(file)
+    assert [row[:3] for row in rows] == [["007", str(tags[0]), "['a']"], ["x", str(tags[1]), "[]"]]
 
 
 def test_other_names_are_refused() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 import scipy
 
@@ -189,7 +190,7 @@ def test_columns_overlap_and_may_be_frames() -> None:
     assert {s.value for s in by_column.summary.segments if s.column == "wide"} == {"True", "False"}
     assert sum(s.rows for s in by_column.summary.segments if s.column == "site") == 1000
     expected = by_column.predict(logits, columns)
-    for frame in (pd.DataFrame(columns), pl.DataFrame(columns)):
+    for frame in (pd.DataFrame(columns), pl.DataFrame(columns), pa.table(columns)):
         np.testing.assert_array_equal(by_column.predict(logits, frame), expected)
     one = recalib.fit_segments(BY_SEGMENT.common, logits, labels, {"site": segments})
     np.testing.assert_array_equal(
@@ -201,6 +202,41 @@ def test_columns_overlap_and_may_be_frames() -> None:
     masks = segment_masks({"site": ["a", "b", ""]}, 3)
     assert [*masks] == [("site", "a"), ("site", "b")]
     np.testing.assert_array_equal([*masks.values()], [[True, False, False], [False, True, False]])
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        ["1", None, "2"],
+        ["1", float("nan"), "2"],
+        np.array([1.0, np.nan, 2.0]),
+        pd.Series([1, None, 2]),
+        pd.Series([1, None, 2], dtype="Int64"),
+        pd.Series(["1", None, "2"], dtype="string"),
+        pd.Series([1, None, 2], dtype=object),
+        np.array([1, pd.NA, 2.0], dtype=object),
+        pl.Series([1, None, 2]),
+        pa.chunked_array([[1, None], [2]]),
+    ],
+    ids=lambda values: f"{type(values).__name__}_{getattr(values, 'dtype', '')}",
+)
+def test_nulls_are_no_segment_and_whole_floats_are_integers(values: object) -> None:
+    (texts,) = segment_columns(values, 3).values()
+    assert texts.tolist() == ["1", "", "2"]
+
+
+def test_value_that_only_rows_without_weight_have_is_no_segment() -> None:
+    logits, labels, _ = ROWS
+    site = np.where(np.arange(1000) < 300, "a", "b")
+    weights = np.where(site == "a", 0.0, 1.0)
+    by_site = recalib.fit_segments(
+        BY_SEGMENT.common, logits, labels, site, sample_weight=weights, weight_kind="counts"
+    )
+    assert [(s.value, s.rows) for s in by_site.summary.segments] == [("b", 700)]
+    measured = recalib.evaluate(
+        labels, logits=logits, segments=site, sample_weight=weights, metrics=["accuracy"]
+    )
+    assert [*measured.segments] == ["segment=b"]
 
 
 def test_parameter_file_keeps_offsets_and_is_no_plain_calibrator(tmp_path: Path) -> None:
@@ -238,6 +274,11 @@ def test_errors_name_the_field() -> None:
         BY_SEGMENT.predict(logits, segments[:5])
     with pytest.raises(InputError, match=f"segments: found .* dtype float64; {accepted}"):
         BY_SEGMENT.predict(logits, segments / 3)
+    for lists in ([["a"], ["a", "b"]], np.array([{}, 1], dtype=object)):
+        with pytest.raises(InputError, match=r"segments: found values of the type (list|dict);"):
+            segment_columns(lists, 2)
+    with pytest.raises(InputError, match=r"values: found shape \(4, 3, 2\); accepted: \(N, K\)"):
+        BY_SEGMENT.predict(np.ones((4, 3, 2)), segments[:4])
     count = MAX_SEGMENTS + 1
     with pytest.raises(InputError, match=f"segments: found {count} different values, like an id"):
         segment_columns(np.arange(count), count)
