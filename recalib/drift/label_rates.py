@@ -124,7 +124,10 @@ def _rare_labels(
     mine = counts[list(by_rate).index(last)]
     rate, usual = (float(n / max(of, n, 1)) for n, of in (mine, counts.sum(axis=0) - mine))
     if rate > _RARE * usual:
-        return None
+        # A few labels do not show that they are back.
+        is_short = sum(part.labelled.sum() for (_, _, part), _ in run) < _ENOUGH_LABELS
+        before = cohorts[: -len(run)]
+        return _rare_labels(before, by_rate) if before and is_short else None
     strata = list(by_rate.values())
     sizes, expected = np.array([part.size for part in strata]), _expected_labels(strata)
     spread = (expected**2 / np.maximum(sizes, 1)).sum() * sizes.sum() / expected.sum() ** 2

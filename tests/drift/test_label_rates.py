@@ -107,6 +107,15 @@ def test_labels_are_rare_while_the_window_has_others() -> None:
     assert window_of([1_000] * 4, [500, 500, 500, 0]).rare is None  # silent
 
 
+def test_a_few_labels_do_not_end_rare_labels() -> None:
+    """A short last cohort has a high label rate by chance; five labels are enough."""
+    rare = window_of([1_000] * 4 + [2], [500, 500, 500, 20, 1]).rare
+    assert rare is not None
+    assert rare.since == 3 * _HOUR
+    assert window_of([1_000] * 4 + [10], [500, 500, 500, 20, 5]).rare is None
+    assert window_of([1_000] * 4 + [2], [500, 500, 500, 500, 1]).rare is None
+
+
 def test_hours_without_labels_by_chance_are_no_silence() -> None:
     """Labels of a random 1% leave 37% of cohorts of 100 rows without any."""
     statuses = draw_states([0.01] * 600, 100, seconds=300.0, every=20)
