@@ -141,8 +141,10 @@ def _compare(
         return []
     with registry.reading() as tx:
         files = {other: tx.calibrators.parameters(model, other) for other in (version, *others)}
+    # The champion has the answers that were given, adapted to label shift or not.
     scores = {
-        other: brier_scores(Calibrator.from_bytes(file), rows) for other, file in files.items()
+        other: brier_scores(Calibrator.from_bytes(file), rows, given=other == version)
+        for other, file in files.items()
     }
     comparisons = []
     order, sizes = arrange_units(rows.groups)

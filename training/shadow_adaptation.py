@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from recalib.calibrator import Calibrator
 from recalib.errors import CorruptError, NotFoundError
-from recalib.files import MEDIA_TYPES
+from recalib.files import MEDIA_TYPES, DataSelection
 from recalib.files.fragments import list_fragments
 from recalib.registry import Model, Registry
 from recalib.scale.label_shares import label_shares
@@ -53,8 +53,8 @@ def adapt_in_shadow(registry: Registry, model: Model) -> None:
                 )
             shadow = shadow.renew(window, end, now)
     serves = model.monitoring.adaptation == "label_shift"
-    if shadow is not None and serves:
-        shadow = shadow.apply(now)
+    if shadow is not None:
+        shadow = shadow.apply(now, shadow.share.applied if serves else 0.0)
     if shadow is not None and shadow != before:
         with registry.transaction() as tx:
             if tx.monitors.adapt(model, row, shadow.to_dict()) and serves:
@@ -79,6 +79,8 @@ def _shares(
     try:
         registry.blobs.verify(dataset.digest)
         location, format = registry.blobs.location(dataset.digest), MEDIA_TYPES[dataset.media_type]
-        return label_shares(list_fragments(location, format=format), dataset.input, model.classes)
+        selection = DataSelection.of_classes(model.labels)
+        fragments = list_fragments(location, format=format, selection=selection)
+        return label_shares(fragments, dataset.input, model.classes)
     except (CorruptError, NotFoundError):
         return None

@@ -80,11 +80,11 @@ class Shadow(msgspec.Struct, frozen=True):
             states = (*states, ShadowState(*of_state, applied))[-_MAX_STATES:]
         return msgspec.structs.replace(self, states=states, window_end=window_end)
 
-    def apply(self, now: float) -> Shadow:
-        """Return the adaptation with a state of the weight that labels give, if it has changed."""
+    def apply(self, now: float, applied: float) -> Shadow:
+        """Return the adaptation with a state of this weight in answers, if it has changed."""
         if not self.states:
             return self
-        last, applied = self.states[-1], self.share.applied
+        last = self.states[-1]
         if abs(_log_odds(applied) - _log_odds(last.applied)) < _LEAST_STEP:
             return self
         changed = {"number": last.number + 1, "since": now, "applied": applied}

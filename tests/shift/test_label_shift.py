@@ -240,12 +240,12 @@ def test_a_label_scores_the_state_that_its_id_names() -> None:
 def test_weights_of_labels_are_applied_in_steps_with_numbers() -> None:
     """No number for each label: there are few near 0 and 1. Numbers are those of windows too."""
     shadow = begin_shadow(_draw(21, 2_000, _EVEN)[0], 0.0)
-    assert shadow.apply(50.0) == shadow  # no state
+    assert shadow.apply(50.0, 0.5) == shadow  # no state
     shadow = shadow.renew(_draw(22, 2_000, _SHIFTED)[0], 50.0, now=100.0)
-    assert shadow.apply(150.0) == shadow  # no label
+    assert shadow.apply(150.0, shadow.share.applied) == shadow  # no label
     for time in range(200, 230):
         share = shadow.share.add([0.3] * 10)
-        shadow = msgspec.structs.replace(shadow, share=share).apply(float(time))
+        shadow = msgspec.structs.replace(shadow, share=share).apply(float(time), share.applied)
         applied = shadow.states[-1].applied
         assert abs(logit(applied) - logit(share.weight)) < 0.25
     assert shadow.states[-1].applied > 0.999

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 from recalib.calibrator import Calibrator
 from recalib.contract.alerts import Alert
 from recalib.registry import Model, Registry
+from recalib.shift import ShadowState
 from tests.registry.scenes import a_lease
 from tests.training.watched import CAPTURING, WATCHING, Stream, a_champion, serve
 from training.alert import Links
@@ -116,3 +118,19 @@ def test_earlier_versions_are_compared_on_the_same_labels(registry: Registry) ->
     assert 0 < first.low < first.difference < first.high
     assert 0 < second.difference < 0.2 * first.difference
     assert alert.command == "recalib promote resnet 1 --server https://recalib.example.com"
+
+
+def test_the_champion_is_compared_by_the_answers_that_were_given(registry: Registry) -> None:
+    """Version 2 has the map of 1, but its answers were adapted to a label shift that was none."""
+    model = a_champion(registry, CAPTURING)
+    with registry.reading() as tx:
+        first = Calibrator.from_bytes(tx.calibrators.parameters(model, 1))
+    publish(registry, model, float(first.parameters["temperature"]))
+    state = ShadowState(1, 0.0, (30.0, 1.0, 1.0, 1.0), (0.25,) * 4, 2_000, 0.0, applied=1.0)
+    with registry.transaction() as tx:
+        tx.adaptations.add(model, 2, [msgspec.to_builtins(state)])
+    serve(registry, model, ago=4_000, temperature=3.0, version=2, state=state)
+    alert = Alert.model_validate(status_of(registry, model)["alert"])
+    (comparison,) = alert.versions
+    assert comparison.version == 1
+    assert comparison.low > 0

@@ -127,6 +127,14 @@ def test_served_states_have_the_weight_of_labels_and_score_their_own_answers(
     before, after = (brier_scores(calibrator, rows, given=g).mean() for g in (False, True))
     assert after < before
 
+    with registry.transaction() as tx:
+        model = tx.models.set_monitoring("resnet", replace(CAPTURING, adaptation="shadow"))
+        assert tx.adaptations.serving() == {}
+    adapt_in_shadow(registry, model)
+    shadow = _shadow(registry, model)
+    assert shadow is not None
+    assert shadow.report()["applied"] == 0
+
 
 def test_lost_files_of_logits_end_nothing(registry: Registry) -> None:
     model = a_champion(registry, replace(CAPTURING, adaptation="shadow"))
@@ -141,8 +149,13 @@ def test_lost_files_of_logits_end_nothing(registry: Registry) -> None:
 
 
 @pytest.mark.slow
-def test_a_shift_since_the_calibration_set_is_seen_in_the_first_window(registry: Registry) -> None:
-    model = a_champion(registry, replace(CAPTURING, adaptation="shadow"), with_dataset=True)
+@pytest.mark.parametrize("names", [None, ("cat", "dog", "fox", "owl")])
+def test_a_shift_since_the_calibration_set_is_seen_in_the_first_window(
+    registry: Registry, names: tuple[str, ...] | None
+) -> None:
+    """Columns and labels of the data set may have the names of the classes."""
+    settings = replace(CAPTURING, adaptation="shadow")
+    model = a_champion(registry, settings, with_dataset=True, names=names)
     serve(registry, model, ago=6_000, temperature=3.0, rows=2_000, seed=3, shares=_SHARES)
     watch(registry, model)
     adapt_in_shadow(registry, model)

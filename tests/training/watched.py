@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from sqlalchemy import update
 
@@ -56,6 +58,7 @@ def a_champion(
     sets: PredictionSets | bool = False,
     max_risk: float | None = None,
     with_dataset: bool = False,
+    names: tuple[str, ...] | None = None,
 ) -> Model:
     """Publish a calibrator with a real card as the champion of a model.
 
@@ -65,6 +68,7 @@ def a_champion(
     sets: of the card, or whether it has prediction sets that promise 90%.
     max_risk: of its threshold of rejection; None for none.
     with_dataset: whether the rows of the fit are a data set of the model.
+    names: of the classes, and of the columns and labels of the data set.
     """
     calibrator = _calibrator(classes)
     if isinstance(sets, PredictionSets):
@@ -77,7 +81,7 @@ def a_champion(
         described = msgspec.structs.replace(calibrator.card, confidences=histogram)
         calibrator = Calibrator(calibrator.parameters, described)
     with registry.transaction() as tx:
-        model = tx.models.create(name, None, classes, "anna", monitoring)
+        model = tx.models.create(name, names, classes, "anna", monitoring)
     lease, dataset = a_lease(registry), None
     if with_dataset:
         dataset = _store_rows(registry, model)
@@ -92,13 +96,19 @@ def a_champion(
 def _store_rows(registry: Registry, model: Model) -> str:
     """Store the rows of the fit; return the name of the data set."""
     logits, labels = draw(2_000, model.classes, 3.0)
-    file = io.BytesIO()
-    np.savez(file, logits=logits, labels=labels)
+    file, media_type = io.BytesIO(), "application/x-npz"
+    if model.labels is None:
+        np.savez(file, logits=logits, labels=labels)
+    else:
+        media_type = "application/vnd.apache.parquet"
+        columns = dict(reversed(list(zip(model.labels, logits.T, strict=True))))
+        texts = np.array(model.labels)[labels].tolist()
+        pq.write_table(pa.table({**columns, "label": texts}), file)
     with registry.blobs.writer() as blob:
         blob.write(file.getvalue())
         digest = blob.commit()
     with registry.transaction() as tx:
-        what = 2_000, model.classes, blob.size, "application/x-npz", "logits"
+        what = 2_000, model.classes, blob.size, media_type, "logits"
         tx.datasets.create(model, "validation", digest, *what, {})
     return "validation"
 
