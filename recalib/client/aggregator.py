@@ -25,6 +25,7 @@ from recalib.client.errors import InvalidRequestError, ResourceNotFoundError
 from recalib.client.labels import check_groups, check_row_labels
 from recalib.client.retry import encode_json
 from recalib.client.sampling import SampleShare
+from recalib.client.times import Times, check_times
 from recalib.core.arrays import Floats, check_logits, check_probabilities
 from recalib.core.card import Card
 from recalib.core.decoding import convert
@@ -217,7 +218,7 @@ class Aggregator:
         self,
         logits: ArrayLike,
         labels: Sequence[int | str] | NDArray[np.integer],
-        times: Sequence[float] | NDArray[np.floating],
+        times: Times,
         *,
         segment: str = "",
         groups: Sequence[str] | None = None,
@@ -228,7 +229,7 @@ class Aggregator:
         ----------
         logits: the input of the calibrator, (N, K), of rows that `count` has selected.
         labels: (N,), class indices, or class labels if the model has them.
-        times: (N,), when the predictions were made, in seconds since 1970.
+        times: (N,), when the predictions were made, as for `Client.add_observations`.
         groups: (N,), as for `Client.add_observations`.
 
         Raises
@@ -238,13 +239,12 @@ class Aggregator:
         """
         rows = in_class_order(logits, self._class_names, "logits")
         rows = check_logits(rows, classes=self._classes)
-        label_list, time_list = check_row_labels(labels), _check_times(times)
+        label_list, time_list = check_row_labels(labels), check_times(times, len(rows)).tolist()
         group_list = check_groups(groups, len(rows))
         encode_json([segment, *label_list, *group_list])  # such as half of a surrogate pair
-        for name, values in (("labels", label_list), ("times", time_list)):
-            if len(values) != len(rows):
-                accepted = f"{len(rows)}, one for each row"
-                raise InputError(name, found=f"{len(values)} {name}", accepted=accepted)
+        if len(label_list) != len(rows):
+            accepted = f"{len(rows)}, one for each row"
+            raise InputError("labels", found=f"{len(label_list)} labels", accepted=accepted)
         with self._lock:
             self._check_open()
             columns = rows.copy(), label_list, time_list, group_list
@@ -399,16 +399,6 @@ class Aggregator:
     def _check_open(self) -> None:
         if self._closed.is_set():
             raise InputError("aggregator", found="a closed one", accepted="an open one")
-
-
-def _check_times(times: Sequence[float] | NDArray[np.floating]) -> list[float]:
-    values = np.asarray(times, np.float64)
-    if values.ndim != 1 or not np.isfinite(values).all():
-        accepted = "finite numbers of seconds since 1970"
-        found = f"shape {values.shape}" if values.ndim != 1 else "NaN or infinity"
-        raise InputError("times", found=found, accepted=accepted)
-    result: list[float] = values.tolist()
-    return result
 
 
 def _halves(request: _Sums) -> list[_Sums]:

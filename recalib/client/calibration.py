@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from recalib.client.calibrators import CHAMPION, resolve_version
 from recalib.client.class_columns import read_scores
-from recalib.client.errors import InvalidResponseError, RequestTooLargeError
+from recalib.client.errors import InvalidRequestError, InvalidResponseError, RequestTooLargeError
 from recalib.client.operations import Flow, Request, Response, Session
 from recalib.client.results import Likeliest, Predictions
 from recalib.client.retry import path, read_struct, send_checked
@@ -51,6 +51,8 @@ class _Query:
     input: str
     media_type: str
     parameters: Mapping[str, str]
+    #: Whether the values are (N,), the scores of class 1 of 2.
+    is_column: bool
 
 
 def calibrate(
@@ -95,7 +97,8 @@ def calibrate(
         shape = probabilities[part].shape
         probabilities[part] = _read_probabilities(response, shape, _read_npy)
 
-    query = _Query(model, str(calibrator), input, _NPY, _segment_parameter(segment))
+    parameters = _segment_parameter(segment)
+    query = _Query(model, str(calibrator), input, _NPY, parameters, _is_column(values))
     yield from _send_in_batches(session, rows, query, store)
     return probabilities
 
@@ -160,7 +163,7 @@ def predict(
     if group:
         parameters["group"] = group
     parameters |= dict.fromkeys(answers, "true")
-    query = _Query(model, str(calibrator), input, _NPZ, parameters)
+    query = _Query(model, str(calibrator), input, _NPZ, parameters, _is_column(values))
     uncalibrated = yield from _send_in_batches(session, rows, query, store)
     answers["adaptations"] = adaptations
     return Predictions(probabilities, prediction_ids, uncalibrated, **answers)
@@ -201,9 +204,13 @@ def calibrate_top(
             target[part] = values
 
     parameters = {"top_k": str(k), "ids": "0", **_segment_parameter(segment)}
-    query = _Query(model, str(calibrator), input, _JSON, parameters)
+    query = _Query(model, str(calibrator), input, _JSON, parameters, _is_column(values))
     yield from _send_in_batches(session, rows, query, store)
     return Likeliest(classes, probabilities)
+
+
+def _is_column(values: Any) -> bool:
+    return len(values.shape if hasattr(values, "shape") else np.shape(values[:1])) == 1
 
 
 def _segment_parameter(segment: str) -> dict[str, str]:
@@ -267,7 +274,15 @@ def _send_batch(session: Session, rows: Floats, query: _Query, calibrator: str) 
     parameters = {"calibrator": calibrator, "input": query.input, **query.parameters}
     headers = {"Content-Type": _NPY, "Accept": query.media_type}
     url_path = path("models", query.model, "calibrate")
-    return send_checked(session, Request("POST", url_path, parameters, headers, file.getvalue()))
+    request = Request("POST", url_path, parameters, headers, file.getvalue())
+    try:
+        return (yield from send_checked(session, request))
+    except InvalidRequestError as error:
+        is_limit = isinstance(error, RequestTooLargeError)
+        if is_limit or not query.is_column or error.field != query.input:
+            raise
+        accepted = f"{error.accepted}; values (N,) are of class 1 of 2, one row is x[None]"
+        raise InputError(error.field, found=error.found, accepted=accepted) from error
 
 
 def _read_probabilities(

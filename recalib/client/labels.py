@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -25,9 +24,11 @@ from recalib.client.retry import (
     read_struct,
     send_checked,
 )
+from recalib.client.times import Times, check_times
 from recalib.contract.labels import LabelOutcome
 from recalib.contract.labels import TrafficAnswer as CountedTraffic
 from recalib.core.arrays import Floats, check_logits
+from recalib.core.inputs import is_missing
 from recalib.core.label_arrays import check_label_matrix
 from recalib.errors import InputError
 
@@ -39,8 +40,6 @@ class _Outcomes(msgspec.Struct):
     items: list[LabelOutcome]
 
 
-#: Types of missing values of pandas.
-_MISSING = ("NAType", "NaTType")
 #: Rows that an error names.
 _MAX_ROWS_NAMED = 10
 #: The class of each row, or of a multilabel model the labels that it has.
@@ -101,7 +100,7 @@ def add_observations(
     model: str,
     logits: ArrayLike,
     labels: RowLabels,
-    times: Sequence[float] | NDArray[np.floating],
+    times: Times,
     *,
     segment: str = "",
     calibrator: int | str = CHAMPION,
@@ -121,7 +120,8 @@ def add_observations(
     labels: (N,), class indices, also as whole floats, or class labels if the model has them. Of a
         multilabel model: for each row a list of the labels that it has, or an array or a data frame
         (N, K) of zeros and ones. Nested lists are never read as zeros and ones.
-    times: (N,), the time of each prediction, in seconds since 1970.
+    times: (N,), the time of each prediction, in seconds since 1970, or datetimes, also of NumPy
+        and pandas; those without a time zone are in UTC.
     calibrator: the version that made the predictions, or an alias.
     counted: whether `add_traffic` has counted these predictions.
     groups: (N,), the group of each row, "" for none: rows of a group may depend on each other, and
@@ -135,13 +135,10 @@ def add_observations(
     """
     rows = check_logits((yield from read_scores(session, model, logits, "logits")))
     label_list = yield from _read_labels(session, model, labels, rows.shape)
-    time_array = np.asarray(times, np.float64)
-    time_count = len(time_array) if time_array.ndim == 1 else -1
-    for name, count in (("labels", len(label_list)), ("times", time_count)):
-        if count != len(rows):
-            accepted = f"{len(rows)}, one for each row"
-            found = f"{count} {name}" if count >= 0 else f"shape {time_array.shape}"
-            raise InputError(name, found=found, accepted=accepted)
+    if len(label_list) != len(rows):
+        accepted = f"{len(rows)}, one for each row"
+        raise InputError("labels", found=f"{len(label_list)} labels", accepted=accepted)
+    time_array = check_times(times, len(rows))
     group_list = check_groups(groups, len(rows))
     place, query = path("models", model, "observations"), {"calibrator": str(calibrator)}
 
@@ -253,9 +250,11 @@ def _row_label(label: Any) -> Any:
     """Return a label as a Python value, a whole float as an index; None for a missing one."""
     value = label.as_py() if hasattr(label, "as_py") else label  # Arrow
     value = value.item() if isinstance(value, np.generic) else value
-    if isinstance(value, float):
-        return int(value) if value.is_integer() else None if math.isnan(value) else value
-    return None if type(value).__name__ in _MISSING else value
+    if isinstance(value, list | tuple):
+        return value
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return None if is_missing(value) else value
 
 
 def _refuse_missing(values: list[Any], field: str, noun: str, accepted: str) -> None:

@@ -25,6 +25,8 @@ from recalib.errors import InputError
 _LABEL_COLUMNS = ("labels", "label")
 #: Of rows in a column of lists; a text has a length too.
 _LISTS = (list, tuple, np.ndarray)
+#: Types of missing values of pandas.
+_MISSING = ("NAType", "NaTType")
 _MAX = sys.float_info.max
 #: The name of a column that ends with the number of a class.
 _NUMBERED = re.compile(r"(.*?)([0-9]{1,9})", re.DOTALL)
@@ -63,6 +65,11 @@ def _tensor_array(tensor: Any, field: str) -> NDArray[Any]:
         return np.asarray(tensor)
     except TypeError:  # a dtype that NumPy does not have
         return np.asarray(tensor.float())
+
+
+def is_missing(value: Any) -> bool:
+    """Return whether a value is None, NaN, or a missing one of NumPy or pandas."""
+    return value is None or type(value).__name__ in _MISSING or bool(value != value)
 
 
 def frame_columns(values: Any) -> tuple[str, ...] | None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.core.inputs import as_array
+from recalib.core.inputs import as_array, is_missing
 from recalib.errors import InputError
 
 #: A column with more values is an id.
@@ -85,9 +85,6 @@ def _texts(values: Any, rows: int) -> NDArray[np.str_]:
 
 def _text(value: Any) -> str:
     """Return a value as a text, "" for a null; 1.0 is 1, because a NaN makes integers floats."""
-    try:
-        if value is None or value != value:
-            return ""
-    except TypeError:  # pandas.NA
+    if is_missing(value):
         return ""
     return str(int(value) if isinstance(value, float) and value.is_integer() else value)

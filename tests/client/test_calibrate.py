@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.special
 from numpy.typing import NDArray
@@ -221,6 +222,18 @@ def test_invalid_rows_are_reported_by_global_row_number(client: Either, model: s
     for bad, found in (([], "no rows"), (LOGITS[None], "shape"), ([[1], [2, 3]], "lengths")):
         with pytest.raises(InputError, match=found):
             client.calibrate(model, bad)
+
+
+def test_one_row_without_an_axis_of_rows_is_explained(client: Either, model: str) -> None:
+    """Values (N,) are scores of class 1 of 2 classes, which the model has not."""
+    row = LOGITS[0]
+    for values in (row, row.tolist(), pd.Series(row)):
+        message = r"logits: found 2 classes; accepted: .* one row is x\[None\]"
+        for call in (client.calibrate, client.predict):
+            with pytest.raises(InputError, match=message):
+                call(model, values)
+    with pytest.raises(InputError, match=r"logits: found 2 classes; accepted: 4 classes$"):
+        client.calibrate(model, LOGITS[:, :2])
 
 
 def test_missing_resources_raise_not_found(client: Either, model: str, name: str) -> None:

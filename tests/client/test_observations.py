@@ -5,11 +5,17 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 
 import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 
 from recalib.client import InvalidRequestError, ResourceConflictError, ResourceNotFoundError
+from recalib.client.times import check_times
 from recalib.errors import InputError
 from tests.cli.running import LABELS, LOGITS
 from tests.client.conftest import MAX_LABELS
@@ -59,6 +65,47 @@ def test_invalid_observations_are_not_sent(client_of: Callable[..., Either], fla
     assert sent == {
         "logits": [[0.0, None, 1.0]], "labels": ["a"], "times": [1.5], "segment": "eu",
     }  # fmt: skip
+
+
+_MOMENT = datetime(2026, 11, 27, 8, 0, 0, 500_000, tzinfo=UTC)
+_SECONDS = 1795766400.5
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        [_SECONDS, _SECONDS + 1],
+        [_MOMENT, _MOMENT + timedelta(seconds=1)],
+        [_MOMENT.replace(tzinfo=None), _MOMENT.astimezone(timezone(timedelta(hours=5)))],
+        np.array(["2026-11-27T08:00:00.5", "2026-11-27T08:00:01.5"], "datetime64[ns]"),
+        np.array(["2026-11-27T08:00:00.5", "2026-11-27T08:00:01.5"], "datetime64[ms]"),
+        pd.date_range(_MOMENT, periods=2, freq="s").tz_convert("Europe/Vienna"),
+        pd.Series(pd.date_range("2026-11-27T08:00:00.5", periods=2, freq="s")),
+        pl.Series([_MOMENT, _MOMENT]),
+        pa.array([_MOMENT, _MOMENT]),
+    ],
+)
+def test_times_are_seconds_or_datetimes(times: Any) -> None:
+    """Without a time zone they are in UTC."""
+    assert check_times(times, 2)[0] == _SECONDS
+
+
+@pytest.mark.parametrize(
+    ("times", "message"),
+    [
+        ([1.0, float("nan")], r"times\[1\]: found nan; accepted: finite"),
+        ([_MOMENT, None], r"times\[1\]: found nan"),
+        (pd.Series([pd.Timestamp(_MOMENT), pd.NaT]), r"times\[1\]: found nan"),
+        (pd.Series([1, pd.NA], dtype="Int64"), r"times\[1\]: found nan"),
+        (["2026-11-27", "2026-11-28"], "times: found dtype <U10; .* or datetimes"),
+        ([_MOMENT, "2026-11-28"], r"times\[1\]: found '2026-11-28'"),
+        ([1.0], "times: found 1 times; accepted: 2, one for each row"),
+        ([[1.0], [2.0]], r"times: found shape \(2, 1\)"),
+    ],
+)
+def test_other_times_are_refused(times: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        check_times(times, 2)
 
 
 def test_label_matrix_is_sent_as_lists(client_of: Callable[..., Either], flaky: Flaky) -> None:
