@@ -195,7 +195,7 @@ def _refuse(state: State, loaded: LoadedCalibrator, answer: str) -> None:
     others: list[int] = []
     with suppress(NotFoundError, UnavailableError), state.registry.reading() as tx:
         others = versions_with_thresholds(tx, tx.models.get(loaded.model), answer)
-    check_has_thresholds(answer, loaded.model, loaded.version, None, others)
+    raise missing_thresholds(answer, loaded.model, loaded.version, others)
 
 
 def versions_with_thresholds(tx: Transaction, model: Model, answer: str) -> list[int]:
@@ -204,24 +204,23 @@ def versions_with_thresholds(tx: Transaction, model: Model, answer: str) -> list
     return [row.version for row in versions if row.card.get(field) is not None]
 
 
-def check_has_thresholds(
-    answer: str, model: str, version: int | None, found: object, others: Sequence[int] = ()
-) -> None:
-    """Raise `InputError` for an answer of a version whose card has None; no version is no champion.
+def missing_thresholds(
+    answer: str, model: str, version: int | None, others: Sequence[int]
+) -> InputError:
+    """Return the error of an answer that a version has no thresholds for.
 
     Parameters
     ----------
     answer: `sets` or `accepted`.
-    found: what the card has.
+    version: 0 or None for a model without a champion.
     others: versions of the model that give the answer.
     """
-    if found is None:
-        thresholds, option, _ = _THRESHOLDS[answer]
-        owner = f"version {version}" if version else "no champion"
-        owner += f" of model {model!r}, without {thresholds}"
-        versions = ", ".join(map(str, others)) or "none yet"
-        accepted = f"a version that was fitted with {option}: {versions}"
-        raise InputError(answer, found=owner, accepted=accepted)
+    thresholds, option, _ = _THRESHOLDS[answer]
+    owner = f"version {version}" if version else "no champion"
+    owner += f" of model {model!r}, without {thresholds}"
+    versions = ", ".join(map(str, others)) or "none yet"
+    accepted = f"a version that was fitted with {option}: {versions}"
+    return InputError(answer, found=owner, accepted=accepted)
 
 
 def _origin(loaded: LoadedCalibrator, batch: Batch) -> Origin:

@@ -80,7 +80,8 @@ def resolve_fields(
 
     Raises
     ------
-    InputError: as `resolve_sets`; a field without sets, or a penalty without `raps`.
+    InputError: as `resolve_sets`, with the name of the field; a field without sets, or a penalty
+        without `raps`.
     """
     penalties = {"penalty": sets_penalty, "k_reg": sets_k_reg}
     given = {name: value for name, value in penalties.items() if value is not None}
@@ -92,7 +93,11 @@ def resolve_fields(
         if sets_by != "all":
             raise InputError("sets_by", found=sets_by, accepted="only together with sets")
         return None
-    return resolve_sets(msgspec.structs.replace(options, by=sets_by, **given))
+    try:
+        return resolve_sets(msgspec.structs.replace(options, by=sets_by, **given))
+    except InputError as error:
+        name = error.field if error.field == "coverage" else f"sets_{error.field}"
+        raise InputError(name, found=error.found, accepted=error.accepted) from None
 
 
 def check_share(name: str, value: float) -> None:

@@ -20,7 +20,7 @@ from service.access.authenticator import current_principal
 from service.access.job_queue import enqueue
 from service.access.visible_jobs import job_of_model
 from service.batches.schemas import BatchCreate
-from service.calibration import check_has_thresholds, versions_with_thresholds
+from service.calibration import missing_thresholds, versions_with_thresholds
 from service.idempotency import run_once
 from service.serving.loaded_calibrators import CHAMPION, UNCALIBRATED
 from service.upload_checks import count_numbers, count_rows
@@ -155,8 +155,9 @@ def _resolve(
         number = resolve_version(tx, model, name, input, "version")
     if sets:
         card = {} if number is None else tx.calibrators.get(model, number).card
-        others = versions_with_thresholds(tx, model, "sets")
-        check_has_thresholds("sets", model.name, number, card.get("sets"), others)
+        if card.get("sets") is None:
+            others = versions_with_thresholds(tx, model, "sets")
+            raise missing_thresholds("sets", model.name, number, others)
     return number
 
 

@@ -156,7 +156,7 @@ def _item(field: Any, value: Any) -> Any:
     if field.message_type is None:
         return value
     if isinstance(value, Struct):
-        return struct_to_dict(value)
+        return struct_to_dict(value, field.name)
     fields = field.message_type.fields
     if len(fields) == 1 and fields[0].is_repeated:  # a list that can be unset
         return _value(fields[0], getattr(value, fields[0].name))

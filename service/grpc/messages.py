@@ -45,9 +45,18 @@ def enum_name(enumeration: EnumDescriptor, number: int) -> str | int:
     return value.name.removeprefix(_prefix(enumeration)).lower()
 
 
-def struct_to_dict(struct: Struct) -> dict[str, Any]:
-    """Return a Struct as a dictionary; its numbers are doubles, and integral ones become int."""
-    values: dict[str, Any] = _with_integers(MessageToDict(struct))
+def struct_to_dict(struct: Struct, field: str) -> dict[str, Any]:
+    """Return the Struct of a field as a dictionary; integral doubles become int.
+
+    Raises
+    ------
+    InputError: a number is not finite.
+    """
+    try:
+        values: dict[str, Any] = _with_integers(MessageToDict(struct))
+    except ValueError:
+        found = "a number that is infinite or NaN"
+        raise InputError(field, found=found, accepted="finite numbers") from None
     return values
 
 

@@ -243,7 +243,7 @@ def _options(query: bytes, encoding: bytes, content_type: bytes, accept: bytes) 
         top_k = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
         if top_k == 0:
             raise InputError("top_k", found=repr(text[:40]), accepted="a whole number, 1 or more")
-    sets, intervals, rejects = (
+    sets, intervals, accepts = (
         _truth_value(parameters, name) for name in ("sets", "intervals", "accepted")
     )
     ids = parse_share(parameters["ids"]) if "ids" in parameters else None
@@ -257,14 +257,14 @@ def _options(query: bytes, encoding: bytes, content_type: bytes, accept: bytes) 
         top_k,
         sets,
         intervals,
-        rejects,
+        accepts,
         ids,
         parameters.get("segment", ""),
         parameters.get("group", ""),
         parse_media_type(content_type.decode("latin-1") or JSON, REQUEST_TYPES),
         negotiate(
             accept.decode("latin-1"),
-            _RESPONSE_TYPES[top_k is not None, (ids or 0) > 0, sets or intervals or rejects],
+            _RESPONSE_TYPES[top_k is not None, (ids or 0) > 0, sets or intervals or accepts],
         ),
     )
 

@@ -315,7 +315,10 @@ class LoadedCalibrators:
         if number is None or (loaded.adaptation and loaded.adaptation.number == number):
             return loaded.adaptation if number else None
         with self._registry.reading() as tx:
-            state = convert(tx.adaptations.states(*key, [number])[number], ShadowState)
+            stored = tx.adaptations.states(*key, [number]).get(number)
+        if stored is None:  # the version was erased meanwhile
+            return None
+        state = convert(stored, ShadowState)
         # Once for all requests: a tuple of 1,000 weights becomes an array in 40 us.
         weights = np.array(state.weights, np.float32)
         return ServedState(number, partial(adapt, weights=weights, applied=state.applied))

@@ -196,6 +196,18 @@ def test_options_reach_the_fit(ready: Service, rpc: Rpc) -> None:
     assert by_rest["card"]["options"]["bins"] == 5
 
 
+@pytest.mark.parametrize("number", [float("inf"), float("nan")])
+def test_fits_refuse_numbers_that_are_not_finite(ready: Service, rpc: Rpc, number: float) -> None:
+    """The error names the field, of a Struct too."""
+    bad = grpc.StatusCode.INVALID_ARGUMENT
+    fit = {"model": "digits", "dataset": "validation", "map": "temperature"}
+    request = pb.CreateCalibratorRequest(**fit)
+    request.resampled.update({"class_weight": [1.0, 2.0, number]})
+    assert "resampled" in violations(refused(bad, rpc.calibrators.create_calibrator, request))
+    request = pb.CreateCalibratorRequest(**fit, sets="raps", sets_penalty=number)
+    assert "sets_penalty" in violations(refused(bad, rpc.calibrators.create_calibrator, request))
+
+
 def test_datasets_can_hold_probabilities(service: Service, rpc: Rpc, data) -> None:
     logits, labels = data
     service.model()
