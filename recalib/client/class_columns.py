@@ -22,14 +22,17 @@ from recalib.errors import InputError, RecalibWarning
 def read_scores(session: Session, model: str, values: Any, field: str) -> Flow[Any]:
     """Return `in_class_order` with the names of the classes of a model on the server.
 
-    A key that may not read the model causes a `RecalibWarning`: columns are taken by position.
+    A key that may not read the model causes a `RecalibWarning` for each frame: columns are taken by
+    position.
     """
     columns, names = frame_columns(values), None
     if columns is not None and not are_numbered(columns):
         try:
             names = yield from read_class_names(session, model, columns)
         except PermissionDeniedError:
-            session.class_names[model] = None
+            names = session.class_names[model] = ()
+        if names == ():
+            names = None
             message = (
                 f"{field}: the columns are taken by position, since this key may not read the "
                 f"names of the classes of model {model!r}"
@@ -46,7 +49,7 @@ def read_class_names(
     Names that are not the expected ones are read again: the model may have been created anew.
     """
     names = session.class_names.get(model)
-    if model not in session.class_names or (names is not None and not set(expected) <= set(names)):
+    if model not in session.class_names or (names and not set(expected) <= set(names)):
         names = (yield from get_model(session, model)).labels
         session.class_names[model] = names
     return names

@@ -147,5 +147,5 @@ class Session:
     max_rows: int = 100_000
     max_bytes: int = 16 << 20
     max_labels: int = 10_000
-    #: Names of the classes by model, None for none, once they have been read.
+    #: Names of the classes by model, once they have been read: None for none, () without the right.
     class_names: dict[str, tuple[str, ...] | None] = field(default_factory=dict)

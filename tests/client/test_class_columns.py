@@ -132,13 +132,18 @@ def test_names_are_read_once(client_of: Callable[..., Either], flaky: Flaky) -> 
 def test_a_key_for_predictions_alone_takes_columns_by_position(
     client_of: Callable[..., Either], flaky: Flaky
 ) -> None:
-    flaky.will(problem(403, "no"), problem(404, "none"))
-    frame = pd.DataFrame(LOGITS[:2], columns=SHUFFLED)
-    with (
-        pytest.warns(RecalibWarning, match="logits: the columns are taken by position, since"),
-        pytest.raises(ResourceNotFoundError, match="none"),
-    ):
-        client_of(flaky.url).calibrate("m", frame)
+    """Each frame is warned about; only the first asks for the names."""
+    flaky.will(problem(403, "no"), *[problem(404, "none")] * 2)
+    frame, client = pd.DataFrame(LOGITS[:2], columns=SHUFFLED), client_of(flaky.url)
+    for _ in range(2):
+        with (
+            pytest.warns(RecalibWarning, match="logits: the columns are taken by position, since"),
+            pytest.raises(ResourceNotFoundError, match="none"),
+        ):
+            client.calibrate("m", frame)
+    assert [seen.path.partition("?")[0] for seen in flaky.received] == [
+        "/v1/models/m", *["/v1/models/m/calibrate"] * 2
+    ]  # fmt: skip
 
 
 def test_texts_need_names_of_classes(client: Either, name: str) -> None:
