@@ -207,7 +207,8 @@ class SetPredictor(ABC):
 
         Parameters
         ----------
-        values, input: as in `predict`, of rows that the map was not fitted on.
+        values, input: as in `predict`, of rows that the map was not fitted on; nor is the card's
+            histogram `confidences` of them, whose edges say where the tests begin.
         labels: (N,), as in `evaluate`.
         max_risk, sureness: in (0, 1).
 
@@ -228,7 +229,8 @@ class SetPredictor(ABC):
     ) -> Self:
         """Return this calibrator with the threshold of rejection that held-out rows give."""
         correct = p_nk.argmax(axis=1) == labels
-        rejection = rejection_threshold(p_nk.max(axis=1), correct, options)
+        confidence, reference = p_nk.max(axis=1), self.card.confidences
+        rejection = rejection_threshold(confidence, correct, options, reference)
         card = msgspec.structs.replace(self.card, rejection=rejection)
         return type(self)(self.parameters, card)
 

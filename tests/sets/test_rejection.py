@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -11,10 +12,18 @@ import scipy.stats
 
 import recalib
 from recalib.calibrator import Calibrator
-from recalib.core.card import Rejection, RejectionOptions
+from recalib.core.card import ConfidenceHistogram, Rejection, RejectionOptions
+from recalib.drift.reference_histogram import reference_histogram
 from recalib.errors import CorruptError, InputError
 from recalib.fitting.request import promise_options
-from recalib.sets.rejection import GRID, STARTS, accepts, rejection_threshold
+from recalib.sets.rejection import (
+    EDGES,
+    GRID,
+    STARTS,
+    accepts,
+    rejection_threshold,
+    threshold_grid,
+)
 from tests.fitting.conftest import draw
 
 
@@ -35,18 +44,33 @@ def true_risk(threshold: float) -> float:
     return 1 - right / accepted
 
 
-def test_thresholds_are_those_of_a_loop_of_exact_tests() -> None:
+def _reference(seed: int = 1000) -> ConfidenceHistogram:
+    """Return the histogram of confidences of other rows."""
+    return reference_histogram(draw_rows(2000, np.random.default_rng(seed))[0])
+
+
+@pytest.mark.parametrize("reference", [None, _reference()])
+def test_thresholds_are_those_of_a_loop_of_exact_tests(
+    reference: ConfidenceHistogram | None,
+) -> None:
+    """Each start has an equal part of the level, which tests that succeed hand down."""
+    if reference is None:
+        grid, starts = GRID, list(STARTS)
+    else:
+        grid = np.array(sorted({*GRID.tolist(), *reference.edges}, reverse=True))
+        starts = [reference.edges[-k] for k in EDGES]
     for seed in range(20):
         confidence, correct = draw_rows(800, np.random.default_rng(seed))
-        succeeded = []
-        for start in STARTS:
-            for t in GRID[start >= GRID]:
-                of_rows = correct[confidence >= t]
-                test = scipy.stats.binom.cdf((~of_rows).sum(), len(of_rows), 0.2)
-                if test > 0.1 / 4:
-                    break
+        succeeded, level = [], 0.0
+        for t in grid:
+            of_rows = correct[confidence >= t]
+            test = scipy.stats.binom.cdf((~of_rows).sum(), len(of_rows), 0.2)
+            level += 0.1 / len(starts) if t in starts else 0.0
+            if test <= level:
                 succeeded.append(t)
-        found = rejection_threshold(confidence, correct, _options(0.2))
+            else:
+                level = 0.0
+        found = rejection_threshold(confidence, correct, _options(0.2), reference)
         assert found.threshold == min(succeeded)
         accepted = confidence >= found.threshold
         assert (found.accepted, found.errors) == (accepted.sum(), (~correct[accepted]).sum())
@@ -54,19 +78,52 @@ def test_thresholds_are_those_of_a_loop_of_exact_tests() -> None:
 
 def test_risk_of_accepted_rows_stays_in_nine_of_ten_draws() -> None:
     """2,000 draws of 500 rows; the share of failures is below .1 by its exact 99% interval."""
-    rng = np.random.default_rng(0)
-    failures = sum(
-        true_risk(rejection_threshold(*draw_rows(500, rng), _options(0.25)).threshold) > 0.25
-        for _ in range(2000)
-    )
+    rng, failures = np.random.default_rng(0), 0
+    for _ in range(2000):
+        reference = reference_histogram(draw_rows(500, rng)[0])
+        found = rejection_threshold(*draw_rows(500, rng), _options(0.25), reference)
+        failures += true_risk(found.threshold) > 0.25
     interval = scipy.stats.binomtest(failures, 2000).proportion_ci(0.99)
     assert interval.high < 0.1
+
+
+def test_starts_at_quantiles_find_thresholds_that_fixed_starts_miss() -> None:
+    """A true threshold accepts 34% of the rows, whose confidence is below .93."""
+
+    def draw_mild(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        confidence = 0.5 + 0.43 * rng.beta(3, 2, 4000)
+        return confidence, rng.random(4000) < confidence
+
+    rng, succeeded = np.random.default_rng(2), {"fixed": 0, "quantiles": 0}
+    for _ in range(50):
+        reference, rows = reference_histogram(draw_mild(rng)[0]), draw_mild(rng)
+        for starts, histogram in (("fixed", None), ("quantiles", reference)):
+            with suppress(InputError):
+                rejection_threshold(*rows, _options(0.15), histogram)
+                succeeded[starts] += 1
+    assert succeeded["fixed"] < 10, succeeded
+    assert succeeded["quantiles"] > 40, succeeded
+
+
+def test_starts_of_two_classes_are_those_of_the_confidence() -> None:
+    """A histogram of P(y = 1) is folded at one half; rows without edges have the fixed starts."""
+    edges = (0.02, 0.1, 0.3, 0.4, 0.6, 0.7, 0.85)
+    grid, starts = threshold_grid(ConfidenceHistogram(edges, (1,) * 8, "positive_class"))
+    assert grid[starts].tolist() == [0.98, 0.9, 0.6]
+    grid, starts = threshold_grid(ConfidenceHistogram((), (8,)))
+    assert grid[starts].tolist() == list(STARTS)
 
 
 def test_more_rows_accept_more_and_reach_the_true_threshold() -> None:
     rng = np.random.default_rng(1)
     thresholds = [
-        rejection_threshold(*draw_rows(n, rng), _options(0.2)).threshold for n in (500, 200_000)
+        np.median(
+            [
+                rejection_threshold(*draw_rows(n, rng), _options(0.2), _reference()).threshold
+                for _ in range(9)
+            ]
+        )
+        for n in (500, 200_000)
     ]
     assert thresholds[1] < thresholds[0]
     grid = np.array([t for t in GRID if true_risk(float(t)) <= 0.2])
@@ -108,7 +165,7 @@ def test_calibrator_keeps_its_threshold(tmp_path: Any) -> None:
 def test_bad_requests_are_named(risk: float, sureness: float, text: str) -> None:
     rows = draw_rows(500, np.random.default_rng(0))
     with pytest.raises(InputError, match=text):
-        rejection_threshold(*rows, _options(risk, sureness))
+        rejection_threshold(*rows, _options(risk, sureness), None)
 
 
 def test_fit_keeps_half_of_the_rows_for_the_threshold() -> None:
