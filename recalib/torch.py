@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from numpy.typing import NDArray
 
 from recalib.core.arrays import SMALLEST_PROBABILITY
-from recalib.core.card import PredictionSets
+from recalib.core.card import PredictionSets, Rejection
 from recalib.core.masks import Mask
 from recalib.core.packages import optional_packages
 from recalib.errors import InputError
 from recalib.maps import Map
 from recalib.maps.venn_abers import VennAbers
 from recalib.sets.conformal import set_members
+from recalib.sets.rejection import accepted_rows
 from recalib.sets.venn_abers import intervals
 
 with optional_packages("recalib.torch"):
@@ -57,7 +58,7 @@ class CalibratorModule(torch.nn.Module):
     input: whether values are logits (−inf masks a class) or probabilities, whose logarithms are
         clipped at 1e-38.
     mask: the rule of logits that stand for −inf, in `Card.mask`.
-    sets: the thresholds of `predict_set`, in `Card.sets`.
+    sets, rejection: the thresholds of `predict_set` and `is_accepted`, in the card.
 
     Raises
     ------
@@ -80,6 +81,7 @@ class CalibratorModule(torch.nn.Module):
         input: Literal["logits", "probabilities"] = "logits",
         mask: Mask | None = None,
         sets: PredictionSets | None = None,
+        rejection: Rejection | None = None,
     ) -> None:
         super().__init__()
         the_map.check(classes, parameters)
@@ -88,6 +90,7 @@ class CalibratorModule(torch.nn.Module):
         self.input = input
         self.mask = mask
         self.sets = sets
+        self.rejection = rejection
         self.arrays = _Arrays(parameters)
 
     def forward(self, logits: torch.Tensor) -> torch.Tensor:
@@ -130,6 +133,25 @@ class CalibratorModule(torch.nn.Module):
             return result
 
         return self._apply_map(members, logits)
+
+    def is_accepted(self, logits: torch.Tensor) -> torch.Tensor:
+        """Return whether the confidence of a row reaches the threshold of rejection, bool (...).
+
+        Raises
+        ------
+        InputError: a calibrator without this threshold, or as for calls.
+        """
+        rejection = self.rejection
+        if rejection is None:
+            accepted = "one fitted with max_risk=, or by fit_rejection"
+            raise InputError("calibrator", found="no threshold of rejection", accepted=accepted)
+
+        def reach(ops: TorchOps, z: torch.Tensor, parameters: Any) -> torch.Tensor:
+            p = self.map.probabilities(ops, z, parameters)
+            result: torch.Tensor = accepted_rows(TorchOps(device=z.device), p, rejection)
+            return result
+
+        return self._apply_map(reach, logits)[..., 0]
 
     def predict_interval(self, logits: torch.Tensor) -> torch.Tensor:
         """Return the Venn-Abers interval [p0, p1] of each probability, (..., K, 2).
@@ -176,7 +198,7 @@ class CalibratorModule(torch.nn.Module):
             logits = self.mask.apply(ops, logits)
         parameters = {name: value.to(dtype) for name, value in self.arrays.named_buffers()}
         result = formula(ops, logits, parameters)
-        return result.reshape(*values.shape, *result.shape[2:])
+        return result.reshape(*values.shape[:-1], *result.shape[1:])
 
 
 class _Arrays(torch.nn.Module):

@@ -46,7 +46,7 @@ from recalib.ops import NumpyOps
 from recalib.ops.base import Array, Ops
 from recalib.sets.conformal import check_thresholds, set_members
 from recalib.sets.predictor import SetPredictor
-from recalib.sets.rejection import resolve_rejection
+from recalib.sets.rejection import accepted_rows, resolve_rejection
 from recalib.sets.venn_abers import intervals
 
 if TYPE_CHECKING:
@@ -370,7 +370,8 @@ class Calibrator(SetPredictor):
         Parameters
         ----------
         probabilities_only: whether to leave out the further outputs: `sets`, bool [N, K], of a
-            calibrator with thresholds; and `intervals`, float32 [N, K, 2], of the map `venn_abers`.
+            calibrator with thresholds; `accepted`, bool [N, 1], of one with a threshold of
+            rejection; and `intervals`, float32 [N, K, 2], of the map `venn_abers`.
 
         Raises
         ------
@@ -387,6 +388,8 @@ class Calibrator(SetPredictor):
         if self.card.sets is not None and not probabilities_only:
             masked = ops.is_masked(logits)
             others["sets"] = set_members(ops, output, masked, classes, self.card.sets)
+        if self.card.rejection is not None and not probabilities_only:
+            others["accepted"] = accepted_rows(ops, output, self.card.rejection)
         if isinstance(self.map, VennAbers) and not probabilities_only:
             others["intervals"] = intervals(ops, self.map, logits, constants)
         metadata = [("recalib.core.card", self.card.to_json())]
@@ -414,7 +417,7 @@ class Calibrator(SetPredictor):
             raise InputError("input", found=found, accepted="logits: the log-odds of each label")
         return CalibratorModule(
             self.map, self.card.classes, self.parameters,
-            input=kind, mask=self.card.mask, sets=self.card.sets,
+            input=kind, mask=self.card.mask, sets=self.card.sets, rejection=self.card.rejection,
         )  # fmt: skip
 
     @property

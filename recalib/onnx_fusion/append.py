@@ -31,9 +31,10 @@ class AppendedModel:
     """The model with the appended calibrator."""
 
     model: ModelProto
-    #: Names of the new outputs; None without prediction sets, and without intervals.
+    #: Names of the new outputs; None without prediction sets, rejection, and intervals.
     probabilities: str
     sets: str | None
+    accepted: str | None
     intervals: str | None
     #: Name of the first value of the appended nodes: the model's output as float32 or float64.
     entrance: str
@@ -93,7 +94,7 @@ def append(
     if not keep:
         graph.output.remove(output)
     fused.metadata_props.extend(part.metadata_props)
-    others = names.get("sets"), names.get("intervals")
+    others = names.get("sets"), names.get("accepted"), names.get("intervals")
     return AppendedModel(fused, names["probabilities"], *others, entrance, half)
 
 

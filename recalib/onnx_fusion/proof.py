@@ -15,6 +15,7 @@ from recalib.core.arrays import Floats
 from recalib.errors import InputError
 from recalib.files import Input
 from recalib.ops import NumpyOps
+from recalib.sets.rejection import accepts
 
 if TYPE_CHECKING:
     from recalib.onnx_fusion.append import AppendedModel
@@ -141,7 +142,12 @@ def prove(
         actual = runtime.run(fused.probabilities, feed)[usable]
         expected, allowed = _expected_probabilities(calibrator, logits)
         if fused.sets is not None:
-            _check_sets(runtime.run(fused.sets, feed)[usable], calibrator.sets_of(actual, logits))
+            members = runtime.run(fused.sets, feed)[usable]
+            _check_equal("sets", members, calibrator.sets_of(actual, logits))
+        if fused.accepted is not None and calibrator.card.rejection is not None:
+            accepted = runtime.run(fused.accepted, feed)[usable]
+            rule = accepts(actual, calibrator.card.rejection)
+            _check_equal("accepted rows", accepted, rule[:, None])
         error = np.abs(actual - expected)
         if fused.intervals is not None:
             ends = runtime.run(fused.intervals, feed)[usable] - calibrator.intervals_of(logits)
@@ -170,11 +176,11 @@ def prove(
     return Proof(rows, difference, share, tuple(warnings))
 
 
-def _check_sets(actual: NDArray[Any], expected: NDArray[np.bool_]) -> None:
+def _check_equal(name: str, actual: NDArray[Any], expected: NDArray[np.bool_]) -> None:
     if different := np.count_nonzero((actual != expected).any(axis=1)):
         raise InputError(
             "model",
-            found=f"a fused graph with other sets than the calibrator's, for {different} rows",
+            found=f"a fused graph with other {name} than the calibrator's, for {different} rows",
             accepted="a model that onnxruntime gives the same answers for",
         )
 

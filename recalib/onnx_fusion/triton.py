@@ -66,8 +66,8 @@ def write_repository(
     Without `model` it is the calibrator, from `logits` to `probabilities`. With `model` these are
     the classifier NAME_classifier, the calibrator NAME_calibrator, and the ensemble NAME of both,
     which has the inputs of the classifier and the output `probabilities`. A calibrator with
-    thresholds of prediction sets has the output `sets` too, one of the map `venn_abers` has
-    `intervals`.
+    thresholds of prediction sets has the output `sets` too, one with a threshold of rejection has
+    `accepted`, one of the map `venn_abers` has `intervals`.
 
     Parameters
     ----------
@@ -96,6 +96,8 @@ def write_repository(
     results = [_Tensor("probabilities", "TYPE_FP32", (-1, classes))]
     if calibrator.card.sets is not None:
         results.append(_Tensor("sets", "TYPE_BOOL", (-1, classes)))
+    if calibrator.card.rejection is not None:
+        results.append(_Tensor("accepted", "TYPE_BOOL", (-1, 1)))
     if isinstance(calibrator.map, VennAbers):
         results.append(_Tensor("intervals", "TYPE_FP32", (-1, classes, 2)))
     if model is None:

@@ -245,13 +245,14 @@ class OnnxOps:
         input_name: str = "logits",
         output_name: str = "probabilities",
         sets: GraphValue | None = None,
+        accepted: GraphValue | None = None,
         intervals: GraphValue | None = None,
         metadata: Sequence[tuple[str, str]] = (),
     ) -> ModelProto:
         """Return the recorded graph from `input_name` to `output_name`, float32 [N, `classes`].
 
-        With `sets`, booleans [N, `classes`], the graph has an output of that name too; and with
-        `intervals`, float32 [N, `classes`, 2].
+        With `sets`, booleans [N, `classes`], the graph has an output of that name too; with
+        `accepted`, booleans [N, 1]; and with `intervals`, float32 [N, `classes`, 2].
         """
         nodes = [*self._nodes, helper.make_node("Identity", [output.name], [output_name])]
         if self._nodes and self._nodes[-1].output[0] == output.name:
@@ -265,6 +266,9 @@ class OnnxOps:
         if sets is not None:
             nodes.append(helper.make_node("Identity", [sets.name], ["sets"]))
             outputs.append(helper.make_tensor_value_info("sets", TensorProto.BOOL, shape))
+        if accepted is not None:
+            nodes.append(helper.make_node("Identity", [accepted.name], ["accepted"]))
+            outputs.append(helper.make_tensor_value_info("accepted", TensorProto.BOOL, ["N", 1]))
         if intervals is not None:
             nodes.append(helper.make_node("Identity", [intervals.name], ["intervals"]))
             pairs = helper.make_tensor_value_info("intervals", TensorProto.FLOAT, [*shape, 2])

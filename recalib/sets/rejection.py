@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from recalib.core.card import ConfidenceHistogram, Rejection, RejectionOptions
 from recalib.errors import InputError
+from recalib.ops import NumpyOps
+from recalib.ops.base import Array, Ops
 from recalib.sets.conformal import check_share
 
 #: Thresholds that may be tested, descending; a card's histogram adds its edges.
@@ -25,6 +27,7 @@ STARTS = (0.999, 0.95, 0.8, 0.5)
 #: How far below the threshold a confidence is accepted: served probabilities are float32, and a map
 #: with few values may have many rows at the threshold.
 _ROUNDING = 1e-6
+_REFERENCE = NumpyOps()
 
 
 def resolve_rejection(max_risk: float | RejectionOptions | None) -> RejectionOptions | None:
@@ -53,8 +56,12 @@ def check_not_folds(risk: float | None, sets_folds: int | None) -> None:
 
 def accepts(p_nk: NDArray[np.floating[Any]], rejection: Rejection) -> NDArray[np.bool_]:
     """Return whether the largest probability of each row (N, K) reaches the threshold, (N,)."""
-    confidence = p_nk.max(axis=1).astype(np.float64)
-    return np.asarray(confidence >= rejection.threshold - _ROUNDING)
+    return np.asarray(accepted_rows(_REFERENCE, p_nk, rejection))[:, 0]
+
+
+def accepted_rows(ops: Ops, p_nk: Array, rejection: Rejection) -> Array:
+    """Return the same by an array backend, (N, 1)."""
+    return ops.greater_equal(ops.to_float64(ops.max(p_nk)), rejection.threshold - _ROUNDING)
 
 
 def threshold_grid(
@@ -111,7 +118,7 @@ def rejection_threshold(
     rows = len(confidence) - np.searchsorted(confidence[order], grid - _ROUNDING)
     errors = np.append(0, np.cumsum(~correct[order[::-1]]))[rows]
     p_values = scipy.special.bdtr(errors, rows, risk)
-    added = np.bincount(starts, minlength=len(grid)) * (1 - sureness) / len(starts)
+    added = (1 - sureness) * np.mean(starts[:, None] == np.arange(len(grid)), axis=0)
     best, level = -1, 0.0
     for place, p_value in enumerate(p_values):
         level += added[place]

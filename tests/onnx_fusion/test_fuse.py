@@ -16,6 +16,7 @@ from recalib.calibrator import Calibrator
 from recalib.errors import InputError, UnsupportedError
 from recalib.maps import MAPS
 from recalib.onnx_fusion.fuse import fuse
+from recalib.sets.rejection import accepts
 from tests.fitting.conftest import draw
 from tests.maps.test_contract import calibrator_of
 from tests.onnx_fusion.models import CLASSES, FEATURES, classifier, save, typed
@@ -148,6 +149,15 @@ def test_thresholds_give_an_output_of_sets(tmp_path: Path) -> None:
     fuse(save(classifier(opset=13), tmp_path), fitted, tmp_path / "out.onnx")
     scores, probabilities, sets = answers(tmp_path / "out.onnx", x=some_x(50)).values()
     np.testing.assert_array_equal(sets, fitted.sets_of(probabilities, scores))
+
+
+def test_rejection_gives_an_output_of_accepted_rows(tmp_path: Path) -> None:
+    """They equal those of the calibrator on the probabilities of the graph."""
+    fitted = recalib.fit(*draw(300, CLASSES, 3.0), "vector", max_risk=0.7)
+    fuse(save(classifier(opset=13), tmp_path), fitted, tmp_path / "out.onnx")
+    _, probabilities, accepted = answers(tmp_path / "out.onnx", x=some_x(50)).values()
+    assert fitted.card.rejection is not None
+    np.testing.assert_array_equal(accepted[:, 0], accepts(probabilities, fitted.card.rejection))
 
 
 def test_venn_abers_gives_an_output_of_intervals(tmp_path: Path) -> None:

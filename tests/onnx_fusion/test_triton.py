@@ -47,15 +47,14 @@ def test_calibrator_alone_maps_logits_to_probabilities(
     )
 
 
-def test_calibrator_with_thresholds_has_an_output_of_sets(tmp_path: Path) -> None:
-    calibrator = recalib.fit(*draw(300, 4, 3.0), sets="aps")
+def test_calibrator_with_thresholds_has_outputs_of_sets_and_accepted_rows(tmp_path: Path) -> None:
+    calibrator = recalib.fit(*draw(300, 4, 3.0), sets="aps", max_risk=0.7)
     model = save(classifier(), tmp_path)
     write_repository(calibrator, tmp_path / "r", "m", model=model)
     for name in ("m", "m_calibrator"):
-        assert (
-            'output { name: "sets" data_type: TYPE_BOOL dims: [ -1, 4 ] }\n'
-            in (tmp_path / "r" / name / "config.pbtxt").read_text()
-        )
+        config = (tmp_path / "r" / name / "config.pbtxt").read_text()
+        assert 'output { name: "sets" data_type: TYPE_BOOL dims: [ -1, 4 ] }\n' in config
+        assert 'output { name: "accepted" data_type: TYPE_BOOL dims: [ -1, 1 ] }\n' in config
 
 
 def test_venn_abers_has_an_output_of_intervals(tmp_path: Path) -> None:

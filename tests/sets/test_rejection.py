@@ -9,9 +9,11 @@ import msgspec
 import numpy as np
 import pytest
 import scipy.stats
+import torch
 
 import recalib
 from recalib.calibrator import Calibrator
+from recalib.calibrator.ort import onnxruntime
 from recalib.core.card import ConfidenceHistogram, Rejection, RejectionOptions
 from recalib.drift.reference_histogram import reference_histogram
 from recalib.errors import CorruptError, InputError
@@ -225,6 +227,35 @@ def test_rounded_probabilities_at_the_threshold_are_accepted() -> None:
     p = np.array([[0.7, 0.3], [0.699, 0.301]])
     for dtype in (np.float64, np.float32):
         assert accepts(p.astype(dtype), rule).tolist() == [True, False]
+
+
+def test_onnx_and_torch_accept_the_rows_of_numpy() -> None:
+    """On the same probabilities they are equal: ties with the threshold, masks and leading axes."""
+    logits, labels = draw(2000, 4, 1.0)
+    calibrator = recalib.fit(logits, labels, "vector", max_risk=0.15, sets="lac")
+    rule = calibrator.card.rejection
+    assert rule is not None
+    rows = np.concatenate([logits[:300], logits[:99].round(), 0 * logits[:2], 300 * logits[:99]])
+    rows = rows.astype(np.float32)
+    rows[5, 2] = -np.inf
+    session = onnxruntime.InferenceSession(calibrator.to_onnx())
+    assert [output.name for output in session.get_outputs()] == [
+        "probabilities",
+        "sets",
+        "accepted",
+    ]
+    p, accepted = session.run(["probabilities", "accepted"], {"logits": rows})
+    np.testing.assert_array_equal(accepted, accepts(p, rule)[:, None])
+    assert 0 < accepted.sum() < len(accepted)
+    module = calibrator.to_torch()
+    for values in (rows, rows.astype(np.float64)):
+        tensor = torch.from_numpy(values)
+        expected = accepts(module(tensor).numpy(), rule)
+        np.testing.assert_array_equal(module.is_accepted(tensor).numpy(), expected)
+    cube = tensor.reshape(2, -1, 4)
+    np.testing.assert_array_equal(module.is_accepted(cube).numpy(), expected.reshape(2, -1))
+    with pytest.raises(InputError, match="found no threshold of rejection"):
+        recalib.fit(logits, labels).to_torch().is_accepted(tensor)
 
 
 def test_damaged_rule_is_refused() -> None:
