@@ -229,8 +229,7 @@ class SetPredictor(ABC):
     ) -> Self:
         """Return this calibrator with the threshold of rejection that held-out rows give."""
         correct = p_nk.argmax(axis=1) == labels
-        confidence, reference = p_nk.max(axis=1), self.card.confidences
-        rejection = rejection_threshold(confidence, correct, options, reference)
+        rejection = rejection_threshold(p_nk.max(axis=1), correct, options, self.card.confidences)
         card = msgspec.structs.replace(self.card, rejection=rejection)
         return type(self)(self.parameters, card)
 

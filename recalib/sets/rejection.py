@@ -27,7 +27,6 @@ STARTS = (0.999, 0.95, 0.8, 0.5)
 #: How far below the threshold a confidence is accepted: served probabilities are float32, and a map
 #: with few values may have many rows at the threshold.
 _ROUNDING = 1e-6
-_REFERENCE = NumpyOps()
 
 
 def resolve_rejection(max_risk: float | RejectionOptions | None) -> RejectionOptions | None:
@@ -56,7 +55,7 @@ def check_not_folds(risk: float | None, sets_folds: int | None) -> None:
 
 def accepts(p_nk: NDArray[np.floating[Any]], rejection: Rejection) -> NDArray[np.bool_]:
     """Return whether the largest probability of each row (N, K) reaches the threshold, (N,)."""
-    return np.asarray(accepted_rows(_REFERENCE, p_nk, rejection))[:, 0]
+    return np.asarray(accepted_rows(NumpyOps(), p_nk, rejection))[:, 0]
 
 
 def accepted_rows(ops: Ops, p_nk: Array, rejection: Rejection) -> Array:
@@ -64,9 +63,7 @@ def accepted_rows(ops: Ops, p_nk: Array, rejection: Rejection) -> Array:
     return ops.greater_equal(ops.to_float64(ops.max(p_nk)), rejection.threshold - _ROUNDING)
 
 
-def threshold_grid(
-    reference: ConfidenceHistogram | None,
-) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
+def threshold_grid(reference: ConfidenceHistogram | None) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return the thresholds of the tests, descending, and the places in them of the starts.
 
     Parameters
@@ -117,10 +114,9 @@ def rejection_threshold(
     order = np.argsort(confidence)
     rows = len(confidence) - np.searchsorted(confidence[order], grid - _ROUNDING)
     errors = np.append(0, np.cumsum(~correct[order[::-1]]))[rows]
-    p_values = scipy.special.bdtr(errors, rows, risk)
     added = (1 - sureness) * np.mean(starts[:, None] == np.arange(len(grid)), axis=0)
     best, level = -1, 0.0
-    for place, p_value in enumerate(p_values):
+    for place, p_value in enumerate(scipy.special.bdtr(errors, rows, risk)):
         level += added[place]
         level = level if p_value <= level else 0.0
         best = place if level else best
