@@ -15,6 +15,7 @@ from recalib.core.arrays import (
     WeightKind,
     check_labels,
     check_logits,
+    check_matrix,
     check_probabilities,
     probability_resemblance,
 )
@@ -139,7 +140,8 @@ def evaluate(
     )
     if kind == "logits":
         _warn_of_probabilities(probability_resemblance(matrix), stacklevel=3)
-    if doubt := column_order_doubt(matrix, check_labels(indices, logits=matrix)):
+    checked = check_matrix(matrix, None, kind, kind)
+    if doubt := column_order_doubt(checked, check_labels(indices, logits=checked), kind):
         warnings.warn(doubt, RecalibWarning, stacklevel=2)
     return select_parts(estimates, intervals, floors)
 

@@ -219,7 +219,8 @@ def _evaluate_rows(path: Path, request: _Request, diagram: Path | None, picture:
             level=request.level,
             segments=request.columns(path),
         )
-        if doubt := column_order_doubt(next(iter(values.values())), rows.labels):
+        kind = request.kind if request.fitted is None else "probabilities"
+        if doubt := column_order_doubt(values[kind], rows.labels, kind):
             warn(doubt)
         if diagram is not None:
             _draw(diagram, values, rows.labels, request.bins, picture)

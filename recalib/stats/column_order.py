@@ -6,14 +6,17 @@ Legend: N rows, K classes.
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import numpy as np
 
-from recalib.core.arrays import Floats, Integers
+from recalib.core.arrays import Floats, Integers, log_probabilities
 from recalib.core.lazy_import import LazyModule
 from recalib.stats.groups import group_counts
 
 optimize = LazyModule("scipy.optimize")
+
+_Input = Literal["logits", "probabilities"]
 
 #: Rows that are enough; a matrix of counts has the square of the classes.
 _MAX_ROWS, _MAX_CLASSES, _LEAST_ROWS = 100_000, 1000, 30
@@ -24,26 +27,28 @@ _SHARE, _KAPPA = 0.6, 0.2
 _MAX_SHOWN = 5
 
 
-def column_order_doubt(scores: Floats, labels: Integers) -> str:
+def column_order_doubt(scores: Floats, labels: Integers, input: _Input = "logits") -> str:
     """Return why the columns of scores look permuted, "" if they do not.
 
     Of two classes the area under the ROC curve is below 0.4 by 3.5 standard errors; a wrong
     threshold does not change it. Of more classes, the order that agrees best with half of the rows
     agrees with the others 3.5 standard errors more often than chance, and far more often than the
-    present order. Scores without relation to labels are named in at most 1 of 1,000 data sets:
-    `tests/test_column_order.py`.
+    present order; so it is without biases of columns too, because a strong bias moves the rows of
+    several classes to one column. Scores without relation to labels, and those of classifiers with
+    strong biases, are named in at most 1 of 1,000 data sets: `tests/test_column_order.py`.
 
     Parameters
     ----------
-    scores: checked, (N, K); logits or probabilities.
+    scores: checked, (N, K).
     labels: checked, (N,).
+    input: whether scores are logits or probabilities.
     """
     step = max(1, len(labels) // _MAX_ROWS)
     scores, labels = scores[::step], labels[::step]
     classes = scores.shape[1]
     if len(labels) < _LEAST_ROWS or classes > _MAX_CLASSES:
         return ""
-    return _of_two(scores, labels) if classes == 2 else _of_many(scores, labels, classes)
+    return _of_two(scores, labels) if classes == 2 else _of_many(scores, labels, input)
 
 
 def _of_two(scores: Floats, labels: Integers) -> str:
@@ -63,14 +68,44 @@ def _of_two(scores: Floats, labels: Integers) -> str:
     )
 
 
-def _of_many(scores: Floats, labels: Integers, classes: int) -> str:
+def _of_many(scores: Floats, labels: Integers, input: _Input) -> str:
+    if (order := _better_order(scores, labels)) is None:
+        return ""
+    logits = log_probabilities(scores) if input == "probabilities" else scores
+    if _better_order(_without_biases(logits), labels) is None:
+        return ""
+    columns, accuracy, share = order
+    moved = [k for k, column in enumerate(columns) if column != k]
+    listed = ", ".join(f"class {k} in column {columns[k]}" for k in moved[:_MAX_SHOWN])
+    more = ", ..." if len(moved) > _MAX_SHOWN else ""
+    return (
+        f"accuracy is {accuracy:.1%}, and {share:.1%} with columns in another order "
+        f"({listed}{more}): columns and labels likely have different orders of the classes"
+    )
+
+
+def _without_biases(logits: Floats) -> Floats:
+    """Return logits (N, K) whose columns have a mean of 0, which a constant of each does not change.
+
+    The largest logit of a row is 0 before, so that a constant of each row changes nothing either.
+    """
+    below = logits - logits.max(axis=1, keepdims=True)
+    finite = np.isfinite(below)
+    sums = np.where(finite, below, 0).sum(axis=0, dtype=np.float64)
+    centred: Floats = below - sums / np.maximum(finite.sum(axis=0), 1)
+    return centred
+
+
+def _better_order(scores: Floats, labels: Integers) -> tuple[list[int], float, float] | None:
+    """Return the column of each class in another order, the accuracy, and that of the order."""
+    classes = scores.shape[1]
     cells = labels * classes + scores.argmax(axis=1)
     first, second = (
         group_counts(cells[half::2], classes * classes).reshape(classes, classes) for half in (0, 1)
     )
     # At most as many rows are right in another order.
     if np.trace(first) >= _SHARE * first.max(axis=1).sum():
-        return ""
+        return None
     _, columns = optimize.linear_sum_assignment(-first)
     right = second[np.arange(classes), columns].sum() - 0.5  # a count of whole rows
     n = second.sum()
@@ -81,11 +116,5 @@ def _of_many(scores: Floats, labels: Integers, classes: int) -> str:
     own = (accuracy - own_chance) / max(1 - own_chance, 1e-9)
     is_chance = share - chance < _ERRORS * math.sqrt(chance * (1 - chance) / n)
     if is_chance or kappa < _KAPPA or own > _SHARE * kappa:
-        return ""
-    moved = [k for k in range(classes) if columns[k] != k]
-    order = ", ".join(f"class {k} in column {columns[k]}" for k in moved[:_MAX_SHOWN])
-    more = ", ..." if len(moved) > _MAX_SHOWN else ""
-    return (
-        f"accuracy is {accuracy:.1%}, and {share:.1%} with columns in another order ({order}{more})"
-        ": columns and labels likely have different orders of the classes"
-    )
+        return None
+    return columns.tolist(), accuracy, share
