@@ -7,6 +7,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from recalib.errors import InputError
 from recalib.metrics.base import Estimate
 from recalib.metrics.binned import BinMetric, ClassMetric
 from recalib.metrics.calibration_gaps import Gaps, largest_gap, mean_gap, root_mean_squared_gap
@@ -120,6 +121,10 @@ class TopKError(BinMetric):
     bins: M.
     k: the number of classes, 5 in `METRICS`, which has it for K > 5.
 
+    Raises
+    ------
+    InputError: a `k` that is no integer from 1.
+
     Source: Gupta, Rahimi, Ajanthan, Mensink, Sminchisescu and Hartley, Calibration of neural
     networks using splines, ICLR 2021, whose within-top-r predictions these are; bins of paper 000.
 
@@ -139,6 +144,8 @@ class TopKError(BinMetric):
 
     def __init__(self, bins: int = 15, k: int = TOP) -> None:
         super().__init__(bins)
+        if not isinstance(k, int | np.integer) or k < 1:
+            raise InputError("k", found=repr(k), accepted="an integer from 1")
         self.k = k
 
     @classmethod

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -49,3 +51,9 @@ def test_error_finds_overconfidence_and_not_calibrated_rows() -> None:
 def test_error_of_few_classes_is_refused() -> None:
     with pytest.raises(InputError, match="not defined for 5 classes"):
         recalib.evaluate([0, 1], logits=np.eye(5)[:2], metrics=["top5_ece"])
+
+
+@pytest.mark.parametrize("k", [0, -1, 2.5, "5"])
+def test_number_of_classes_is_an_integer_from_1(k: Any) -> None:
+    with pytest.raises(InputError, match=f"^k: found {k!r}; accepted: an integer from 1$"):
+        TopKError(k=k)
