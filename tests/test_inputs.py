@@ -9,6 +9,7 @@ import re
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import recalib
@@ -207,3 +208,37 @@ def test_rows_without_an_axis_are_told_what_to_do() -> None:
             recalib.fit(scores, of_rows)
     with pytest.raises(InputError, match=r"found 199 labels; accepted: 200, one a row$"):
         recalib.evaluate(LABELS[:199], logits=LOGITS)
+
+
+@pytest.mark.parametrize("columns", [[20, 10, 30], ["20", "10", "30"], ["c2", "c0", "c1"]])
+def test_numbered_columns_with_the_names_of_the_classes_are_in_their_order(
+    columns: list[Any],
+) -> None:
+    """Numbers as names of classes may have any order, which `class_labels` say."""
+    rng = np.random.default_rng(0)
+    names, y = tuple(map(str, columns)), rng.integers(0, 3, 200)
+    z = rng.normal(size=(200, 3)) + 3 * np.eye(3)[y]
+    labels, frame = np.array(names)[y], pd.DataFrame(z, columns=columns)
+    expected = recalib.fit(z, y, "temperature").predict(z)
+    calibrator = recalib.fit(frame, labels, "temperature", class_labels=names)
+    assert calibrator.card.labels == names
+    for rows in (frame, frame[columns[::-1]]):
+        np.testing.assert_allclose(calibrator.predict(rows), expected, atol=1e-12)
+        for measured in (
+            recalib.evaluate(labels, logits=rows, class_labels=names),
+            calibrator.evaluate(rows, labels, ignore_index=-1, metrics=["accuracy"]),
+        ):
+            assert measured["accuracy"] == (z.argmax(axis=1) == y).mean()
+
+
+def test_ignored_rows_do_not_change_the_order_of_columns() -> None:
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, 200)
+    frame = pd.DataFrame(
+        rng.normal(size=(200, 3)) + 3 * np.eye(3)[y], columns=["cat", "dog", "eel"]
+    )
+    labels = np.array([*frame.columns])[y]
+    calibrator = recalib.fit(frame, labels, "temperature")
+    expected = calibrator.evaluate(frame, labels, metrics=["accuracy"])
+    reordered = frame[["eel", "cat", "dog"]]
+    assert calibrator.evaluate(reordered, labels, ignore_index=-1, metrics=["accuracy"]) == expected

@@ -124,7 +124,8 @@ def evaluate(
             level=interval_level,
         )  # fmt: skip
     check_choice("task", task, Task)
-    rows = counted_rows(score_matrix(scores, kind, kind), labels, ignore_index, kind)
+    array = score_matrix(scores, kind, kind, class_labels)
+    rows = counted_rows(array, labels, ignore_index, kind)
     matrix = rows.scores
     indices = _indices(rows.labels, matrix, class_labels, scores)
     estimates = _evaluate(
@@ -309,7 +310,7 @@ def _indices(
     labels: ArrayLike, matrix: Any, class_labels: tuple[str, ...] | None, scores: Any
 ) -> Any:
     classes = matrix.shape[1] if matrix.ndim == 2 else 0
-    return class_indices(labels, classes, class_labels, frame_columns(scores))[0]
+    return class_indices(labels, classes, class_labels, frame_columns(scores, class_labels))[0]
 
 
 def _series(
@@ -324,7 +325,7 @@ def _series(
     series = {}
     for title, scores in by_title.items():
         check_index(**{kind: scores, "labels": labels})
-        matrix = score_matrix(scores, kind, kind)
+        matrix = score_matrix(scores, kind, kind, class_labels)
         indices = np.asarray(_indices(labels, matrix, class_labels, scores))
         if kind == "logits":
             z = check_logits(matrix)

@@ -244,7 +244,7 @@ def _test_data(
     """Return checked rows in the classes of the rows for fits; errors name them by the prefix."""
     classes = validation.logits.shape[1]
     try:
-        matrix = score_matrix(scores, input, input)
+        matrix = score_matrix(scores, input, input, names)
         if matrix.ndim == 2 and matrix.shape[1] != classes:
             accepted = f"{classes}, as in the rows for fits"
             raise InputError("logits", found=f"{matrix.shape[1]} classes", accepted=accepted)
@@ -260,9 +260,10 @@ def _labelled_data(
 ) -> tuple[LabelledData, tuple[str, ...] | None]:
     """Return checked rows, and the names of the classes if they are known."""
     check_index(logits=scores, labels=labels)
-    matrix = score_matrix(scores, input, input)
+    matrix = score_matrix(scores, input, input, class_labels)
     classes = matrix.shape[1] if matrix.ndim == 2 else 0
-    indices, names = class_indices(labels, classes, class_labels, frame_columns(scores))
+    columns = frame_columns(scores, class_labels)
+    indices, names = class_indices(labels, classes, class_labels, columns)
     # `compare` takes scores as they are in files, not the logits of probabilities.
     _, checked = check_data(matrix, indices, input)
     return LabelledData(matrix, checked), names

@@ -253,7 +253,8 @@ class Calibrator(SetPredictor):
         kind = input or self.card.input
         check_index(**{kind: values, "labels": labels, "sample_weight": sample_weight})
         if ignore_index is not None or getattr(values, "ndim", 2) > 2:
-            rows = counted_rows(score_matrix(values, kind, kind), labels, ignore_index, kind)
+            scores = as_class_scores(values, self.card.labels, kind)
+            rows = counted_rows(score_matrix(scores, kind, kind), labels, ignore_index, kind)
             values, labels = rows.scores, rows.labels
             sample_weight = rows.of_rows(sample_weight, "sample_weight")
         probabilities = np.asarray(self.predict(values, input=input))

@@ -80,7 +80,7 @@ def as_class_scores(
     ------
     InputError: as `as_scores`; or columns with the names of some classes, or with other names.
     """
-    columns, scores = frame_columns(values), as_scores(values, field)
+    columns, scores = frame_columns(values, names), as_scores(values, field, names)
     if names is None or columns is None or columns == tuple(names):
         return scores
     if sorted(columns) == sorted(names):
@@ -246,15 +246,15 @@ def check_label_rows(
     InputError: invalid values, other than K names, or columns of the names in another order.
     """
     scores_field, labels_field = fields or (input, "labels")
-    array = as_scores(scores, scores_field)
+    array = as_scores(scores, scores_field, names)
     matrix = check_label_scores(array, input=input, classes=classes, field=scores_field)
     y = check_label_matrix(as_array(labels, labels_field), shape=matrix.shape, field=labels_field)
-    columns = frame_columns(scores)
+    columns = frame_columns(scores, names)
     known = check_class_names(names, matrix.shape[1])
     if known is None:
         known = check_class_names(columns, matrix.shape[1], scores_field)
     check_column_order(columns, known, scores_field)
-    check_column_order(frame_columns(labels), known, labels_field)
+    check_column_order(frame_columns(labels, known), known, labels_field)
     return matrix, y, known
 
 

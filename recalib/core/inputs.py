@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Real
@@ -72,17 +72,20 @@ def is_missing(value: Any) -> bool:
     return value is None or type(value).__name__ in _MISSING or bool(value != value)
 
 
-def frame_columns(values: Any) -> tuple[str, ...] | None:
+def frame_columns(values: Any, classes: Iterable[str] | None = None) -> tuple[str, ...] | None:
     """Return the names of a data frame's columns, None if they are missing or not all texts.
 
     They are in the order of the classes: numbered columns (`logit_0`, `logit_1`, ..., or numbers
-    alone) by number, as in files; others as they stand.
+    alone) by number, as in files, or if they are the names of the `classes` as these; others as
+    they stand.
     """
-    return _ordered_columns(values)[0]
+    return _ordered_columns(values, classes)[0]
 
 
-def _ordered_columns(values: Any) -> tuple[tuple[str, ...] | None, list[int] | None]:
-    """Return `frame_columns`, and the positions of numbered columns by number if these move."""
+def _ordered_columns(
+    values: Any, classes: Iterable[str] | None
+) -> tuple[tuple[str, ...] | None, list[int] | None]:
+    """Return `frame_columns`, and the positions of numbered columns in order if these move."""
     names = getattr(values, "column_names", None)  # Arrow, whose `columns` are arrays
     names = getattr(values, "columns", None) if names is None else names
     if names is None or not len(names):
@@ -91,9 +94,13 @@ def _ordered_columns(values: Any) -> tuple[tuple[str, ...] | None, list[int] | N
     numbers = [int(match[2]) for match in matches if match is not None]
     prefixes = {match[1] for match in matches if match is not None}
     order = None
-    if len(prefixes) == 1 and len(set(numbers)) == len(names) and numbers != sorted(numbers):
-        order = sorted(range(len(numbers)), key=numbers.__getitem__)
+    if len(prefixes) == 1 and len(set(numbers)) == len(names):
+        texts, positions = [str(name) for name in names], range(len(numbers))
+        order = sorted(positions, key=numbers.__getitem__)
+        if isinstance(classes, Collection) and sorted(texts) == sorted(map(str, classes)):
+            order = [texts.index(str(name)) for name in classes]
         names = [names[k] for k in order]
+        order = None if order == [*positions] else order
     return tuple(names) if all(isinstance(name, str) for name in names) else None, order
 
 
@@ -161,10 +168,11 @@ def _has_index(value: Any) -> bool:
     return hasattr(value, "index") and hasattr(value.index, "equals")
 
 
-def as_scores(values: Any, field: str) -> NDArray[Any]:
+def as_scores(values: Any, field: str, classes: Iterable[str] | None = None) -> NDArray[Any]:
     """Return `values` as an array of numbers, from columns or objects that hold numbers.
 
-    Numbered columns of a data frame are in the order of their numbers, see `column_names`.
+    Numbered columns of a data frame are in the order of their numbers, or of the `classes` if they
+    have their names; see `frame_columns`.
 
     Objects are numbers, among them those of nullable columns, or lists of K numbers.
 
@@ -178,7 +186,7 @@ def as_scores(values: Any, field: str) -> NDArray[Any]:
     >>> as_scores(np.array([[1, 2.5]], dtype=object), "logits")
     array([[1. , 2.5]])
     """
-    names, order = _ordered_columns(values)
+    names, order = _ordered_columns(values, classes)
     for name in _LABEL_COLUMNS:
         if names is not None and name in names:
             accepted = "columns of scores only: leave out the labels"
@@ -232,20 +240,23 @@ def _is_number(kind: type) -> bool:
     return issubclass(kind, Real | Decimal) and not issubclass(kind, bool)
 
 
-def score_matrix(values: ArrayLike, input: str, field: str) -> NDArray[Any]:
+def score_matrix(
+    values: ArrayLike, input: str, field: str, classes: Iterable[str] | None = None
+) -> NDArray[Any]:
     """Return `values` as an array; scores of two classes (N,) become two columns.
 
     Parameters
     ----------
     values: (N, K), or (N,) or (N, 1): the log-odds of class 1 (`decision_function`) if `input` is
         `logits`, its probability if `input` is `probabilities`.
+    classes: their names, if they are known; see `frame_columns`.
 
     Examples
     --------
     >>> score_matrix([0.2, 0.9], "probabilities", "probabilities").round(1).tolist()
     [[0.8, 0.2], [0.1, 0.9]]
     """
-    scores = as_scores(values, field)
+    scores = as_scores(values, field, classes)
     is_column = scores.ndim == 1 or (scores.ndim == 2 and scores.shape[1] == 1)
     return two_columns(scores, input) if is_column and scores.dtype.kind in "iuf" else scores
 

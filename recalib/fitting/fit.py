@@ -306,9 +306,11 @@ def _check_rows(
         scores, y, names = check_label_rows(labels, logits, kind, class_labels)
         z = scores if kind == "logits" else label_log_odds(scores)
         return CountedRows(z, y, z.shape[:1]), names
-    counted = counted_rows(score_matrix(logits, kind, kind), labels, ignore_index, kind)
+    array = score_matrix(logits, kind, kind, class_labels)
+    counted = counted_rows(array, labels, ignore_index, kind)
     classes = counted.scores.shape[1] if counted.scores.ndim == 2 else 0
-    indices, names = class_indices(counted.labels, classes, class_labels, frame_columns(logits))
+    columns = frame_columns(logits, class_labels)
+    indices, names = class_indices(counted.labels, classes, class_labels, columns)
     z, indices = check_data(counted.scores, indices, kind)
     return replace(counted, scores=z, labels=indices), names
 

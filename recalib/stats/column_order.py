@@ -85,9 +85,9 @@ def _of_many(scores: Floats, labels: Integers, input: _Input) -> str:
 
 
 def _without_biases(logits: Floats) -> Floats:
-    """Return logits (N, K) whose columns have a mean of 0, which a constant of each does not change.
+    """Return logits (N, K) that constants of columns or rows do not change: columns of mean 0.
 
-    The largest logit of a row is 0 before, so that a constant of each row changes nothing either.
+    −inf stays, and has no part in the mean.
     """
     below = logits - logits.max(axis=1, keepdims=True)
     finite = np.isfinite(below)
