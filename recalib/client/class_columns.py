@@ -90,7 +90,8 @@ def read_labels(
 def in_class_order(values: Any, names: Sequence[str] | None, field: str) -> Any:
     """Return the columns of a data frame in the order of the classes, and other values unchanged.
 
-    Columns without names, or with numbers, are in the order of the numbers.
+    Columns without names, or with numbers, are in the order of the numbers. Columns beside those
+    of all classes are no scores.
 
     Raises
     ------
@@ -100,4 +101,13 @@ def in_class_order(values: Any, names: Sequence[str] | None, field: str) -> Any:
         return values
     columns = frame_columns(values)
     is_numbered = columns is not None and are_numbered(columns)
+    if names is not None and set(names) < set(columns or ()):
+        values = select_columns(values, names)
     return as_class_scores(values, names, field, by_position=is_numbered)
+
+
+def select_columns(values: Any, names: Sequence[str]) -> Any:
+    """Return the columns of these names of a data frame, in this order."""
+    if hasattr(values, "column_names"):  # Arrow
+        return values.select(list(names))
+    return values[list(names)]

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from recalib.client.class_columns import read_labels, read_scores
+from recalib.client.class_columns import read_labels, read_scores, select_columns
 from recalib.client.downloads import Download
 from recalib.client.drivers import Listing
 from recalib.client.errors import InvalidResponseError
+from recalib.client.models import get_model
 from recalib.client.operations import Flow, Request, Session
 from recalib.client.progress import Progress, progress_reporter
 from recalib.client.retry import JSON, encode_json, fetch, path, read, send_checked
 from recalib.client.uploads import Upload, array_upload, file_upload
 from recalib.contract.base import Page
 from recalib.contract.datasets import Dataset
-from recalib.core.inputs import frame_columns
+from recalib.core.inputs import as_scores, frame_columns
 from recalib.errors import InputError
+
+if TYPE_CHECKING:
+    from recalib.contract.models import Task
 
 #: A file may be large, and the server computes metrics of all rows before it acknowledges it.
 _TRANSFER_TIMEOUT_SECONDS = 3600.0
@@ -33,18 +39,26 @@ def upload_dataset(
     data: str | PathLike[str] | ArrayLike,
     labels: ArrayLike | None = None,
     *,
+    label: str | None = None,
+    scores: Sequence[str] | None = None,
     input: Literal["logits", "probabilities"] = "logits",
     progress: Progress = True,
     timeout: float = _TRANSFER_TIMEOUT_SECONDS,
 ) -> Flow[Dataset]:
     """Upload validation data in constant memory. A repeated upload of the same data is accepted.
 
+    >>> client.upload_dataset("pets", "val", "val.csv", label="y")  # doctest: +SKIP
+
     Parameters
     ----------
     data: the path of a file with labels, in any format that Recalib reads, or logits (N, K).
-        Columns of a data frame with the names of the model's classes may have any order.
+        Columns of a data frame with the names of the model's classes may have any order, and
+        other columns beside them.
     labels: if `data` is an array, (N,), class numbers or the names of the model's classes; or
         (N, K) of a multilabel model.
+    label: the column of a data frame, or the column or array of a file, that holds the labels.
+    scores: the columns of the classes, in their order, or of class 1 of 2. A file of which `label`
+        or `scores` are given is read here, in memory, and uploaded as arrays.
     input: what the values are; it is never guessed.
     progress: whether to show a progress bar on a terminal, or a function to call instead.
     timeout: seconds for the complete upload.
@@ -55,7 +69,7 @@ def upload_dataset(
     InvalidRequestError: the server rejects the content of the file.
     ResourceConflictError: a data set of this name has other content.
     """
-    upload = yield from _upload(session, model, data, labels, input)
+    upload = yield from _upload(session, model, data, labels, label, scores, input)
     # A server that rejects an upload early closes the connection while the client still sends.
     yield from fetch(session, object, "GET", path("models", model))
     with progress_reporter(f"upload {name}", progress) as report:
@@ -173,21 +187,59 @@ def _upload(
     session: Session,
     model: str,
     data: str | PathLike[str] | ArrayLike,
-    labels: ArrayLike | None,
+    labels: Any,
+    label: str | None,
+    scores: Sequence[str] | None,
     input: Literal["logits", "probabilities"],
 ) -> Flow[Upload]:
     if isinstance(data, str | PathLike):
         if labels is not None:
             found = "labels and a file"
             raise InputError("labels", found=found, accepted="a file that holds both")
-        return file_upload(Path(data))
-    if labels is None:
-        raise InputError("labels", found="none", accepted="labels for each row")
+        if label is None and scores is None:
+            return file_upload(Path(data))
+        return (yield from _selected_upload(session, model, Path(data), label, scores, input))
     columns = frame_columns(data)
-    scores = yield from read_scores(session, model, data, input)
-    classes = np.shape(scores)[-1] if np.ndim(scores) == 2 else 2
+    for field, name in (("label", label), *(("scores", name) for name in scores or ())):
+        if name is not None and name not in (columns or ()):
+            accepted = f"one of {', '.join(columns)}" if columns else "a data frame with names"
+            raise InputError(field, found=repr(name), accepted=accepted)
+    if label is not None:
+        if labels is not None:
+            raise InputError("label", found="label and labels", accepted="one of the two")
+        labels = data[label]  # type: ignore[index]
+        data = select_columns(data, [name for name in columns or () if name != label])
+    if labels is None:
+        accepted = "labels for each row, or label= with the name of their column in a data frame"
+        raise InputError("labels", found="none", accepted=accepted)
+    if scores is not None:
+        rows, columns = as_scores(select_columns(data, scores), input), tuple(scores)
+    else:
+        rows, columns = (yield from read_scores(session, model, data, input)), frame_columns(data)
+    classes = np.shape(rows)[-1] if np.ndim(rows) == 2 else 2
     known = yield from read_labels(session, model, labels, classes, columns)
-    return array_upload(scores, known, input)
+    return array_upload(rows, known, input)
+
+
+def _selected_upload(
+    session: Session,
+    model: str,
+    path: Path,
+    label: str | None,
+    scores: Sequence[str] | None,
+    input: Literal["logits", "probabilities"],
+) -> Flow[Upload]:
+    """Return the upload of the named columns or arrays of a file."""
+    from recalib.files import DataSelection, read
+
+    described = yield from get_model(session, model)
+    selection = replace(
+        DataSelection.of_classes(described.labels),
+        label=label,
+        scores=None if scores is None else tuple(scores),
+    )
+    rows = read(path, input=input, task=cast("Task", described.task), selection=selection)
+    return array_upload(rows.logits, rows.labels, input)
 
 
 def _check_suffix(target: Path, media_type: str) -> None:

@@ -84,7 +84,8 @@ def check_dtype(dtype: np.dtype[Any], field: str) -> None:
         )
     if dtype.kind not in ("biuf" if field == "labels" else "iuf") or dtype.itemsize > 8:
         accepted = (
-            "class numbers, which are integers from 0; multilabel: zeros and ones, (N, K)"
+            "class numbers, which are integers from 0 (names of classes are read from tables, such "
+            "as .csv and .parquet); multilabel: zeros and ones, (N, K)"
             if field == "labels"
             else "float16, float32, float64 or integers"
         )

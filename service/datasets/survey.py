@@ -202,4 +202,5 @@ def _rows_of_header(data: DataFile, input: Input, classes: int) -> int:
 
 
 def _no_labels() -> InputError:
-    return InputError("labels", found="none", accepted="labels for each row")
+    accepted = "a column or array labels, label, y_true or ground_truth, with a label for each row"
+    return InputError("labels", found="none", accepted=accepted)

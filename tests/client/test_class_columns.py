@@ -44,6 +44,10 @@ def arrow_table(rows: Any, names: Any) -> Any:
     return pa.table(dict(zip(names, rows.T, strict=True)))
 
 
+def scores_of(names: list[str]) -> list[str]:
+    return [f"score of {name}" for name in names]
+
+
 FRAMES = [pandas_frame, polars_frame, arrow_table]
 
 
@@ -86,6 +90,47 @@ def test_an_uploaded_frame_is_that_of_its_names(
     for labels in (texts, texts.tolist(), texts.astype("category"), LABELS.astype(float)):
         name = uuid4().hex
         assert client.upload_dataset(model, name, shuffled, labels).digest == digest
+
+
+@pytest.mark.parametrize("frame", FRAMES)
+def test_other_columns_beside_those_of_the_classes_are_no_scores(
+    client: Either, model: str, frame: Callable[..., Any], tmp_path: Path
+) -> None:
+    """`label` names the labels and `scores` the scores, also of a file."""
+    digest = client.get_dataset(model, "val").digest
+    numbers = np.column_stack([np.arange(300), LOGITS[:, ORDER], LABELS])
+    full = frame(numbers, ["id", *SHUFFLED, "y"])
+    np.testing.assert_array_equal(client.calibrate(model, full), client.calibrate(model, LOGITS))
+    assert client.upload_dataset(model, uuid4().hex, full, LABELS).digest == digest
+    assert client.upload_dataset(model, uuid4().hex, full, label="y").digest == digest
+    other, scores = frame(numbers, ["id", *scores_of(SHUFFLED), "y"]), scores_of(NAMES)
+    uploaded = client.upload_dataset(model, uuid4().hex, other, label="y", scores=scores)
+    assert uploaded.digest == digest
+    path = tmp_path / "val.csv"
+    texts = np.array(NAMES)[LABELS]
+    pd.DataFrame(numbers[:, :-1], columns=["id", *scores_of(SHUFFLED)]).assign(y=texts).to_csv(
+        path, index=False, sep=";"
+    )
+    uploaded = client.upload_dataset(model, uuid4().hex, path, label="y", scores=scores)
+    assert uploaded.digest == digest
+
+
+def test_names_of_columns_that_do_not_exist_are_refused(
+    client: Either, model: str, tmp_path: Path
+) -> None:
+    full = pd.DataFrame(LOGITS, columns=NAMES).assign(y=LABELS)
+    full.to_csv(path := tmp_path / "val.csv", index=False)
+    for data, options, message in (
+        (full, {}, "labels: found none; accepted: labels for each row, or label= with"),
+        (full, {"label": "x"}, "label: found 'x'; accepted: one of cat, dog, emu, fox, y"),
+        (full, {"label": "y", "scores": ["ca"]}, "scores: found 'ca'; accepted: one of cat"),
+        (LOGITS, {"label": "y"}, "label: found 'y'; accepted: a data frame with names"),
+        (full, {"label": "y", "labels": LABELS}, "label: found label and labels; accepted: one"),
+        (path, {"label": "x"}, "label: found 'x'; accepted: one of 'cat'"),
+        (path, {}, "labels: found none; accepted: a column or array labels, label, y_true or"),
+    ):
+        with pytest.raises(InputError, match=message):
+            client.upload_dataset(model, "x", data, **options)
 
 
 def test_columns_with_other_names_are_refused(client: Either, model: str) -> None:
