@@ -8,12 +8,17 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from recalib.core.decoding import convert
+from recalib.core.segment_columns import segment_masks
 from recalib.errors import InputError
 from recalib.files import DataFile, DataSelection, Input, Task, open_data
 from recalib.files.base import translate_errors
 from recalib.files.parquet import is_parquet, value_count
 from recalib.files.raw_arrays import size_of
+from recalib.files.read_columns import columns_of
 from recalib.replay import LogSummary, ModelLog, ModelLogOptions
+
+#: Values of all columns of segments: more do not fit into a page.
+MAX_SEGMENTS = 200
 
 
 def open_url(url: str) -> BinaryIO:
@@ -70,6 +75,21 @@ def count_log_numbers(url: str) -> int:
     """
     with open_url(url) as file, translate_errors("parquet"):
         return value_count(file) if is_parquet(file) else size_of(file)
+
+
+def check_columns(url: str, format: str, names: list[str], rows: int) -> None:
+    """Read columns of segments of the file at an fsspec URL.
+
+    Raises
+    ------
+    InputError: a column is missing, its values are no segments, or there are none or more than
+        `MAX_SEGMENTS`.
+    """
+    with open_url(url) as file:
+        count = len(segment_masks(columns_of(file, format, names), rows))
+    if not 0 < count <= MAX_SEGMENTS:
+        found = f"{count} values of {', '.join(names)}"
+        raise InputError("segments", found=found, accepted=f"1 to {MAX_SEGMENTS} values")
 
 
 def count_rows(

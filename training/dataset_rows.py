@@ -11,6 +11,7 @@ from recalib.core.arrays import Floats, log_probabilities
 from recalib.core.label_arrays import label_log_odds
 from recalib.errors import TooLargeError
 from recalib.files import MEDIA_TYPES, DataSelection, LabelledData, read
+from recalib.files.read_columns import columns_of
 from recalib.fitting.row_digests import Digests, encode_digests, row_digests
 from recalib.references import Manifest, read_referenced
 from recalib.registry import Dataset, Model, Registry
@@ -72,6 +73,14 @@ def read_rows(registry: Registry, model: Model, dataset: Dataset) -> DatasetRows
     with registry.transaction() as tx:
         tx.datasets.set_row_digests(model, dataset, encode_digests(digests))
     return DatasetRows(dataset, data, digests)
+
+
+def read_segments(registry: Registry, dataset: Dataset, names: list[str]) -> dict[str, Any] | None:
+    """Return columns of an uploaded file by name; None for none."""
+    if not names:
+        return None
+    with registry.blobs.open(dataset.digest) as file:
+        return columns_of(file, MEDIA_TYPES[dataset.media_type], names)
 
 
 def judge_rows(registry: Registry, model: Model, rows: DatasetRows) -> list[Finding]:

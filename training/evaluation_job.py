@@ -14,7 +14,7 @@ from recalib.calibrator import Calibrator
 from recalib.files import Input
 from recalib.fitting.row_digests import are_distinct, decode_digests, may_be_chance
 from recalib.registry import Dataset, Model
-from training.dataset_rows import DatasetRows, read_rows
+from training.dataset_rows import DatasetRows, read_rows, read_segments
 from training.large_datasets import IN_MEMORY, ClusterPolicy, LargeDataset, open_large
 from training.worker import JobContext
 
@@ -34,6 +34,8 @@ class EvaluationRequest(msgspec.Struct, frozen=True):
     dataset: str
     #: Numbers, or `identity` for the model without a calibrator; the first is the reference.
     versions: list[int | str]
+    #: Columns of the file.
+    segments: list[str] = []
 
 
 def run_evaluation(context: JobContext, policy: ClusterPolicy = IN_MEMORY) -> None:
@@ -59,7 +61,8 @@ def run_evaluation(context: JobContext, policy: ClusterPolicy = IN_MEMORY) -> No
     context.progress(0.0, "reading the data set")
     with ExitStack() as stack:
         large = None
-        if policy.is_large(model, dataset):
+        # Columns of segments are in memory, and so are all rows of an upload that has them.
+        if policy.is_large(model, dataset) and not request.segments:
             large = stack.enter_context(open_large(context, model, dataset, policy))
         rows = read_rows(context.registry, model, dataset) if large is None else large.sample()
 
@@ -95,6 +98,7 @@ def run_evaluation(context: JobContext, policy: ClusterPolicy = IN_MEMORY) -> No
         input=dataset.input,
         class_names=model.labels,
         warnings=warnings,
+        segments=read_segments(context.registry, dataset, request.segments),
         results=measured,
         title=f"{model.name} on {dataset.name}",
         progress=progress,
@@ -117,6 +121,13 @@ def run_evaluation(context: JobContext, policy: ClusterPolicy = IN_MEMORY) -> No
         "pictures": [dataclasses.asdict(picture) for picture in report.pictures],
         "labels": [
             [dataclasses.asdict(label) for label in result.labels] for result in report.results
+        ],
+        "segments": [
+            [
+                {"segment": name, "rows": part.rows, "metrics": part}
+                for name, part in result.segments.items()
+            ]
+            for result in report.results
         ],
         "report": report.html,
     }

@@ -34,6 +34,7 @@ from recalib.contract.evaluations import (
     Evaluation,
     EvaluationPicture,
     LabelResult,
+    SegmentResult,
     VersionResult,
 )
 from recalib.contract.events import AuditEntry, Delivery, Event, Webhook
@@ -95,6 +96,7 @@ __all__ = [
     "ResourceNotFoundError",
     "ResponseFormatError",
     "Retries",
+    "SegmentResult",
     "SegmentState",
     "ServerTimeoutError",
     "ServiceError",

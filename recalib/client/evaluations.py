@@ -23,6 +23,7 @@ def evaluate(
     versions: Sequence[int | str] = ("identity", "champion"),
     *,
     baseline: int | str | None = None,
+    segments: Sequence[str] = (),
 ) -> Flow[Job]:
     """Start an evaluation of versions on a data set; return its job.
 
@@ -35,15 +36,20 @@ def evaluate(
     versions: numbers or aliases, or `identity` for the model without a calibrator.
     baseline: the version that the others are compared with, on the same rows; by default the first.
         It is the first of the results.
+    segments: columns of the file, such as a country or a device: each version is measured on the
+        rows of each value too. The data set is an npz, csv, parquet or arrow file.
 
     Raises
     ------
     ResourceNotFoundError: no such model, data set or version.
-    InvalidRequestError: a version twice, or a version that cannot take the rows.
+    InvalidRequestError: a version twice, a version that cannot take the rows, or a column of
+        segments that the file does not have.
     """
     body: dict[str, Any] = {"dataset": dataset, "versions": list(versions)}
     if baseline is not None:  # servers of an earlier version do not know it
         body["baseline"] = baseline
+    if segments:
+        body["segments"] = list(segments)
     place = path("models", model, "evaluations")
     return fetch(session, Job, "POST", place, json=body, headers=idempotency_headers())
 

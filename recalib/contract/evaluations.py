@@ -35,6 +35,18 @@ class LabelResult(Resource):
     changes: dict[str, Change]
 
 
+class SegmentResult(Resource):
+    """The metrics of one version on one segment of the rows."""
+
+    #: Its column and value, such as `country=DE`.
+    segment: str
+    #: Number of its rows.
+    rows: int
+    #: Accuracy, mean confidence, NLL and ECE; the ECE of two classes is `binary_ece`. The intervals
+    #: of a metric hold together with 95% for all segments of the data set.
+    metrics: dict[str, Estimate]
+
+
 class VersionResult(Resource):
     """The metrics of one version on the data set."""
 
@@ -49,6 +61,8 @@ class VersionResult(Resource):
     changes: dict[str, Change]
     #: Metrics of each label of a multilabel model, in their order. Empty in lists.
     labels: list[LabelResult] = Field([])
+    #: Metrics of each segment. Empty without segments, and in lists.
+    segments: list[SegmentResult] = Field([])
 
 
 class EvaluationPicture(Resource):
@@ -75,6 +89,8 @@ class Evaluation(Resource):
     dataset: str
     #: Numbers, or `identity`; the first is the baseline.
     versions: list[str]
+    #: Columns of segments.
+    segments: list[str] = Field([])
     #: State of the job.
     state: Annotated[str, one_of(JobState)]
     #: How far the job is; null before it starts.

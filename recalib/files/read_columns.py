@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,14 @@ pa = LazyModule("pyarrow")
 
 
 def read_columns(path: Path, names: Sequence[str], separator: str | None = None) -> dict[str, Any]:
+    """Return columns (N,) of a file, as `columns_of`."""
+    with path.open("rb") as stream:
+        return columns_of(stream, format_of(None, path.name), names, separator)
+
+
+def columns_of(
+    stream: BinaryIO, format: str, names: Sequence[str], separator: str | None = None
+) -> dict[str, Any]:
     """Return columns (N,) of an npz file or a table by name; those of csv are texts.
 
     Raises
@@ -33,12 +41,12 @@ def read_columns(path: Path, names: Sequence[str], separator: str | None = None)
         _check_names(names, known)
         return list(names)
 
-    if format_of(None, path.name) == "npz":
-        with translate_errors("npz"), np.load(path, allow_pickle=False) as archive:
+    if format == "npz":
+        with translate_errors("npz"), np.load(stream, allow_pickle=False) as archive:
             return {name: archive[name] for name in choose(archive.files)}
-    if (table := read_table(path, choose, separator)) is None:
+    if (table := _table_of(stream, format, choose, separator)) is None:
         accepted = "npz, csv, parquet or arrow, with columns of segments"
-        raise UnsupportedError("format", found=path.suffix, accepted=accepted)
+        raise UnsupportedError("format", found=format, accepted=accepted)
     return {name: object_array(table.column(name)) for name in names}
 
 
@@ -57,9 +65,18 @@ def read_table(
     ------
     InputError: the file is damaged.
     """
-    kind = format_of(None, path.name)
-    with path.open("rb") as stream, translate_errors(kind):
-        if kind == "csv":
+    with path.open("rb") as stream:
+        return _table_of(stream, format_of(None, path.name), choose, separator)
+
+
+def _table_of(
+    stream: BinaryIO,
+    format: str,
+    choose: Callable[[Sequence[str]], list[str]],
+    separator: str | None,
+) -> Any:
+    with translate_errors(format):
+        if format == "csv":
             text, parts = CsvTable(stream, separator), list[Any]()
             names = choose(text.names)
             types = dict.fromkeys(names, pa.string())
@@ -68,10 +85,10 @@ def read_table(
                 with rows_of_block(sum(part.num_rows for part in parts)):
                     parts.append(text.parse(block, names, types))
             return pa.concat_tables(parts) if names else pa.table({})
-        if kind == "parquet":
+        if format == "parquet":
             names = choose(open_table(stream, ()).schema_arrow.names)
             return open_table(stream, names).read(names)
-        if kind == "arrow":
+        if format == "arrow":
             schema, batches = open_batches(stream)
             names = choose(schema.names)
             return pa.Table.from_batches([batch.select(names) for batch in batches])

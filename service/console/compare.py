@@ -11,12 +11,18 @@ from fastapi import Response
 
 from recalib.contract.evaluations import Evaluation
 from recalib.errors import InputError, RecalibError
+from recalib.metrics.headline import headline_error
 from service.calibrators.rest import list_aliases, list_calibrators
 from service.console.rendering import page, redirect
 from service.console.routing import router, status_of
 from service.console.visits import SignedIn, Visit
 from service.datasets.rest import list_datasets
-from service.evaluations.rest import create_evaluation, get_evaluation_report, list_evaluations
+from service.evaluations.rest import (
+    create_evaluation,
+    get_evaluation,
+    get_evaluation_report,
+    list_evaluations,
+)
 from service.evaluations.schemas import MAX_VERSIONS
 from service.models.rest import get_model
 
@@ -40,6 +46,7 @@ async def _page(
     model: str,
     chosen: set[str],
     baseline: str = IDENTITY,
+    segments: str = "",
     cursor: str | None = None,
     key: str | None = None,
     error: RecalibError | None = None,
@@ -59,7 +66,8 @@ async def _page(
     return page(
         visit, "compare", status=200 if error is None else status_of(error)[0], tab="compare",
         model=facts, versions=names, datasets=[item.name for item in datasets.items],
-        chosen=chosen | set(first if error is None else ()), baseline=baseline, most=MAX_VERSIONS,
+        chosen=chosen | set(first if error is None else ()), baseline=baseline, segments=segments,
+        most=MAX_VERSIONS,
         evaluations=found.items, metrics={item.id: _metrics(item) for item in found.items},
         next_cursor=found.next_cursor, key=key or uuid.uuid4().hex,
         error="" if error is None else str(error),
@@ -77,7 +85,7 @@ async def request_comparison(visit: SignedIn, model: str) -> Response:
     """Enqueue an evaluation for each data set."""
     fields = await visit.form()
     chosen = {name for name in fields if name.startswith((_VERSION, _DATASET))}
-    baseline = fields.get("baseline", IDENTITY)
+    baseline, segments = fields.get("baseline", IDENTITY), fields.get("segments", "")
     datasets, versions = (
         [name.removeprefix(prefix) for name in fields if name.startswith(prefix)]
         for prefix in (_DATASET, _VERSION)
@@ -91,14 +99,29 @@ async def request_comparison(visit: SignedIn, model: str) -> Response:
                 "dataset": dataset,
                 "versions": [_number(version) for version in versions],
                 "baseline": _number(baseline),
+                "segments": [name.strip() for name in segments.split(",") if name.strip()],
             }
             key = sha256(repr((fields.get("key", uuid.uuid4()), body)).encode()).hexdigest()
             await visit.call(create_evaluation, model=model, body=body, idempotency_key=key)
     except RecalibError as error:
         # With the same key, what was enqueued before the error is not enqueued again.
         sent = fields.get("key")
-        return await _page(visit, model, chosen, baseline, key=sent, error=error)
+        return await _page(visit, model, chosen, baseline, segments, key=sent, error=error)
     return redirect(visit, f"models/{model}/compare#results")
+
+
+@router.get("/models/{model}/compare/{evaluation}/segments")
+async def comparison_segments(visit: SignedIn, model: str, evaluation: str) -> Response:
+    """Show each version on each segment of the rows."""
+    facts, found = await asyncio.gather(
+        visit.call(get_model, model=model),
+        visit.call(get_evaluation, model=model, evaluation_id=evaluation),
+    )
+    rows = list(zip(*(result.segments for result in found.results), strict=True))
+    error = headline_error(rows[0][0].metrics) if rows else ""
+    return page(
+        visit, "segments", tab="compare", model=facts, evaluation=found, rows=rows, error=error
+    )
 
 
 def _number(version: str) -> Any:

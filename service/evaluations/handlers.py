@@ -7,19 +7,61 @@ from collections.abc import Mapping
 from itertools import chain, repeat
 from typing import Any
 
+from anyio import to_thread
+
 from recalib import registry
 from recalib.contract.evaluations import Evaluation
 from recalib.contract.jobs import Job
 from recalib.errors import InputError, NotFoundError
+from recalib.files import MEDIA_TYPES
 from recalib.registry import Model, Registry, Transaction
 from recalib.registry.job_kinds import EVALUATE
 from service.access.authenticator import current_principal
 from service.access.job_queue import enqueue
 from service.access.visible_jobs import job_of_model
 from service.evaluations.schemas import MAX_VERSIONS, EvaluationCreate
+from service.reader_pool import reader_pool
+from service.upload_checks import check_columns
+from service.uploads import QUICK_NUMBERS, read_seconds
 from service.versions import resolve_version
 
 _IDENTITY = "identity"
+#: Of each version in the file of an evaluation.
+_LISTS = ("labels", "segments")
+
+
+async def check_segments(store: Registry, model: str, dataset: str, names: list[str]) -> None:
+    """Read columns of segments of a data set, in a reader process.
+
+    Raises
+    ------
+    InputError: a column twice, or missing; values that are no segments, or too many; a data set by
+        reference, of a multilabel model, or in a format without other columns.
+    NotFoundError: no such model or data set.
+    """
+
+    def find() -> registry.Dataset:
+        with store.reading() as tx:
+            owner = tx.models.get(model)
+            data = tx.datasets.get(owner, dataset)
+        if owner.is_multilabel or data.uri is not None:
+            found = "a multilabel model" if owner.is_multilabel else f"data at {data.uri}"
+            accepted = "none, or columns of an upload with one label for each row"
+            raise InputError("segments", found=found, accepted=accepted)
+        return data
+
+    if len(set(names)) < len(names):
+        raise InputError("segments", found=", ".join(names), accepted="each column once")
+    data = await to_thread.run_sync(find)
+    await reader_pool().run(
+        check_columns,
+        seconds=read_seconds(data.size_bytes),
+        is_slow=data.size_bytes > 8 * QUICK_NUMBERS,
+        url=store.blobs.location(data.digest),
+        format=MEDIA_TYPES[data.media_type],
+        names=names,
+        rows=data.rows,
+    )
 
 
 def request_evaluation(tx: Transaction, model: Model, request: EvaluationCreate) -> Job:
@@ -34,6 +76,8 @@ def request_evaluation(tx: Transaction, model: Model, request: EvaluationCreate)
     dataset = tx.datasets.get(model, request.dataset)
     versions = _versions(tx, model, dataset, request)
     payload = {"model": model.name, "dataset": dataset.name, "versions": versions}
+    if request.segments:  # workers of an earlier version do not know them
+        payload["segments"] = request.segments
     job = enqueue(tx, EVALUATE, payload, model=model)
     detail = f"{', '.join(map(str, versions))} on {dataset.name}"
     tx.audit.record(current_principal().name, "create_evaluation", model.name, job.id, detail)
@@ -101,16 +145,17 @@ def _content(store: Registry, job: registry.Job) -> dict[str, Any]:
 def evaluation_of(job: registry.Job, content: Mapping[str, Any]) -> Evaluation:
     """Return the wire form of an evaluation job; `content` is its file, empty in lists."""
     result = job.result or {}
-    labels = chain(content.get("labels", ()), repeat(()))
+    lists = [chain(content.get(name, ()), repeat(())) for name in _LISTS]
     return Evaluation.model_validate(
         {
             **vars(job),
             "dataset": job.payload["dataset"],
             "versions": [str(version) for version in job.payload["versions"]],
+            "segments": job.payload.get("segments", []),
             "rows": result.get("rows"),
             "results": [
-                {**item, "labels": of_version}
-                for item, of_version in zip(result.get("results", ()), labels, strict=False)
+                {**item, **dict(zip(_LISTS, of_version, strict=True))}
+                for item, *of_version in zip(result.get("results", ()), *lists, strict=False)
             ],
             "warnings": result.get("warnings", []),
             "pictures": content.get("pictures", []),

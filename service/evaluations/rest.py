@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from anyio import to_thread
 from fastapi.responses import HTMLResponse
 
 from recalib.contract.evaluations import Evaluation, EvaluationPage
@@ -39,7 +40,7 @@ _PAGE: dict[int | str, dict[str, Any]] = {
 
 
 @router.operation("POST", "", "fit", status_code=202, responses=problems(404, 409, 413, 415, 422))
-def create_evaluation(
+async def create_evaluation(
     model: str,
     body: EvaluationCreate,
     state: StateDependency,
@@ -49,11 +50,17 @@ def create_evaluation(
 
     Answers with the job, whose id is that of the evaluation.
     """
-    with state.registry.transaction() as tx:
-        owner = tx.models.get(model)
-        act = partial(handlers.request_evaluation, tx, owner, body)
-        scope = f"create_evaluation {model}"
-        return run_once(tx, idempotency_key, scope, body, 202, Job, act)
+
+    def enqueue() -> Job:
+        with state.registry.transaction() as tx:
+            owner = tx.models.get(model)
+            act = partial(handlers.request_evaluation, tx, owner, body)
+            scope = f"create_evaluation {model}"
+            return run_once(tx, idempotency_key, scope, body, 202, Job, act)
+
+    if body.segments:
+        await handlers.check_segments(state.registry, model, body.dataset, body.segments)
+    return await to_thread.run_sync(enqueue)
 
 
 @router.operation("GET", "", "fit", responses=problems(404, 422))

@@ -27,3 +27,10 @@ class EvaluationCreate(BaseModel):
         description="The version that the others are compared with; it is measured too. By default "
         "the first.",
     )
+    segments: list[Text] = Field(
+        [],
+        max_length=4,
+        description="Columns of the file of the data set, such as a country or a device: each "
+        "version is measured on the rows of each value too, at most 200 values together. The file "
+        "is npz, csv, parquet or arrow.",
+    )

@@ -103,6 +103,9 @@ def test_report_has_a_table_of_segments(cli: Cli, calibrator: Path) -> None:
     error = recalib.evaluate(LABELS[NEW][at], p[at], metrics=["ece"])["ece"]
     row = table.split("country=FR")[1].split("</tr>")[0]
     assert f"{error:.2%}"[:-1] in row
+    floor = recalib.evaluate(LABELS[NEW][at], p[at], metrics=["ece"], floors=True)["ece"].floor
+    assert f"{floor:.2%}"[:-1] in row
+    assert "The noise floor is the error of a perfectly calibrated classifier" in table
 
 
 def test_errors_name_the_option(cli: Cli, calibrator: Path) -> None:

@@ -21,6 +21,7 @@ from service.app import create_app
 from service.console import pictures, visits
 from service.console.visits import COOKIE
 from tests.service.conftest import Service, npz
+from tests.service.test_evaluations import with_sites
 from tests.training.watched import WATCHING, Stream, a_champion
 from training.monitoring_job import watch
 
@@ -142,6 +143,30 @@ def test_versions_are_compared_on_data_sets(browser: Browser, ready: Service) ->
     report = browser.get(f"models/digits/compare/{found['id']}")
     assert "style-src 'unsafe-inline'" in report.headers["content-security-policy"]
     assert "script" not in report.headers["content-security-policy"]
+
+
+def test_comparison_shows_each_segment_with_its_interval(browser: Browser, ready: Service) -> None:
+    with_sites(ready)
+    chosen = {"version:identity": "on", "version:1": "on", "dataset:sites": "on", "key": "k"}
+    refused = browser.send("models/digits/compare", **chosen, segments="site, sight")
+    assert refused.status_code == 422
+    assert "segments: found no column sight" in unescape(refused.text)
+    assert 'name="segments" value="site, sight"' in refused.text
+    assert browser.send("models/digits/compare", **chosen, segments="site").status_code == 303
+    (found,) = ready.client.get("/v1/models/digits/evaluations").json()["items"]
+    path = f"models/digits/compare/{found['id']}"
+    assert "No segments yet." in browser.get(f"{path}/segments").text
+    ready.work()
+    assert f'{path}/segments">Segments: site</a>' in browser.get("models/digits/compare").text
+    page = browser.get(f"{path}/segments").text
+    assert "All 2 intervals of a version hold together with 95%" in page
+    results = ready.client.get(f"/v1/models/digits/evaluations/{found['id']}").json()["results"]
+    for result in results:
+        for part in result["segments"]:
+            assert f">{part['segment']}</th>" in page
+            ece = part["metrics"]["ece"]
+            assert f'{ece["value"]:.4f} <span class="change">[{ece["low"]:.4f}, ' in page
+            assert f"noise floor {ece['floor']:.4f}" in page
 
 
 def test_monitoring_shows_the_latest_window_by_confidence(service: Service) -> None:

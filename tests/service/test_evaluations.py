@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
 import grpc
 import numpy as np
 import pytest
+import scipy
 from google.protobuf.json_format import MessageToDict
 
 from recalib import Calibrator
@@ -202,6 +204,88 @@ def test_impossible_evaluations_are_rejected_before_a_job_exists(compared: Servi
         request = {"dataset": dataset, "versions": versions}
         answer = compared.client.post(EVALUATIONS, json=request)
         assert (answer.status_code, message in answer.text) == (status, True), answer.text
+    assert compared.client.get(EVALUATIONS).json()["items"] == []
+
+
+SITES = np.array(["north", "south", ""])[np.arange(400) % 3]
+
+
+def with_sites(service: Service, name: str = "sites", **columns: Any) -> None:
+    """Upload 400 rows with the column `site`, whose empty texts are no segment."""
+    logits, labels = draw(400, 4, 3.0, seed=8)
+    file = io.BytesIO()
+    np.savez(file, logits=logits, labels=labels, site=SITES, **columns)
+    assert service.upload(file.getvalue(), name=name).status_code == 201
+
+
+@pytest.mark.slow
+@pytest.mark.sqlite_only
+def test_segments_have_the_metrics_of_the_library(compared: Service, rpc: Rpc) -> None:
+    """Over REST and gRPC, with intervals that hold together; lists do not have them."""
+    with_sites(compared)
+    request = {"dataset": "sites", "versions": ["identity", 1], "segments": ["site"]}
+    evaluation = run(compared, **request)
+    assert evaluation["segments"] == ["site"]
+    logits, labels = draw(400, 4, 3.0, seed=8)
+    parameters = compared.client.get(f"{DIGITS}/calibrators/1/parameters").content
+    calibrated = Calibrator.from_bytes(parameters).predict(logits)
+    for result, p in zip(
+        evaluation["results"], (scipy.special.softmax(logits, axis=1), calibrated), strict=True
+    ):
+        assert [part["segment"] for part in result["segments"]] == ["site=north", "site=south"]
+        for part, site in zip(result["segments"], ("north", "south"), strict=True):
+            at = site == SITES
+            assert part["rows"] == at.sum()
+            expected = evaluate(labels[at], probabilities=p[at], level=1 - 0.05 / 2)
+            for name in ("accuracy", "mean_confidence", "nll", "ece"):
+                for key in ("value", "low", "high", "floor"):
+                    number = getattr(expected[name], key)
+                    assert part["metrics"][name][key] == pytest.approx(number, abs=1e-12), name
+    page = compared.client.get(f"{EVALUATIONS}/{evaluation['id']}/report").text
+    table = page.split('<table id="segments-1">')[1].split("</table>")[0]
+    floor = evaluation["results"][1]["segments"][0]["metrics"]["ece"]["floor"]
+    assert f"{floor:.2%}"[:-1] in table.split("site=north")[1].split("</tr>")[0]
+    assert "All 2 intervals of a" in table
+    message = rpc.evaluations.get_evaluation(
+        pb.GetEvaluationRequest(model="digits", id=evaluation["id"])
+    )
+    (north, _), part = message.results[1].segments, evaluation["results"][1]["segments"][0]
+    assert (north.segment, north.rows) == ("site=north", 134)
+    assert north.metrics["ece"].high == part["metrics"]["ece"]["high"]
+    listed = compared.client.get(EVALUATIONS).json()["items"]
+    assert [item["segments"] for item in listed] == [["site"]]
+    assert all(not result["segments"] for result in listed[0]["results"])
+
+
+@pytest.mark.sqlite_only
+def test_columns_that_are_no_segments_are_refused(compared: Service, rpc: Rpc) -> None:
+    with_sites(compared, id=np.arange(400), share=np.linspace(0, 1, 400), none=[""] * 400)
+    logits, labels = draw(100, 4, 1.0)
+    data = {"logits": logits.tolist(), "labels": labels.tolist()}
+    assert compared.client.put(f"{DIGITS}/datasets/json", json=data).status_code == 201
+    cases: list[tuple[str, list[str], int, str]] = [
+        ("sites", ["sight"], 422, "segments: found no column sight; accepted: names among logits,"),
+        ("sites", ["site", "site"], 422, "segments: found site, site; accepted: each column once"),
+        ("sites", ["id"], 422, "segments: found 400 values of id; accepted: 1 to 200 values"),
+        ("sites", ["none"], 422, "segments: found 0 values of none"),
+        ("sites", ["share"], 422, "segments: found shape (400,), dtype float64"),
+        ("sites", ["logits"], 422, "segments: found shape (400, 4)"),
+        ("sites", ["a", "b", "c", "d", "e"], 422, "segments"),
+        ("json", ["site"], 415, "found json; accepted: npz, csv, parquet or arrow, with columns"),
+        ("none", ["site"], 404, "dataset 'none' does not exist"),
+    ]
+    for dataset, names, status, message in cases:
+        request = {"dataset": dataset, "versions": [1], "segments": names}
+        answer = compared.client.post(EVALUATIONS, json=request)
+        assert (answer.status_code, message in answer.text) == (status, True), answer.text
+    error = refused(
+        grpc.StatusCode.INVALID_ARGUMENT,
+        rpc.evaluations.create_evaluation,
+        pb.CreateEvaluationRequest(
+            model="digits", dataset="sites", versions=["1"], segments=["sight"]
+        ),
+    )
+    assert "segments" in violations(error)
     assert compared.client.get(EVALUATIONS).json()["items"] == []
 
 

@@ -282,6 +282,14 @@ def test_evaluation_measures_labels_and_means(tagger: Service, rpc: Rpc) -> None
     assert message.results[1].labels[2].changes["nll"].value == change
 
 
+def test_evaluation_has_no_segments(tagger: Service) -> None:
+    _upload(tagger)
+    request = {"dataset": "val", "versions": [1], "segments": ["site"]}
+    answer = tagger.client.post(f"{_URL}/evaluations", json=request)
+    assert answer.status_code == 422
+    assert "segments: found a multilabel model; accepted: none, or columns" in answer.text
+
+
 @pytest.mark.slow
 def test_evaluation_knows_the_rows_of_the_fit(unfitted: Service) -> None:
     _upload(unfitted)

@@ -98,6 +98,11 @@ def test_reference_is_a_data_set(ready: Service, refer: Any, folder: Path, data:
     refused = ready.client.get(f"{_PATH}/whole/content")
     assert refused.status_code == 409
     assert dataset["uri"] in refused.json()["detail"]
+    # Segments are columns of an upload.
+    request = {"dataset": "whole", "versions": ["identity"], "segments": ["site"]}
+    refused = ready.client.post("/v1/models/digits/evaluations", json=request)
+    assert refused.status_code == 422
+    assert f"segments: found data at {dataset['uri']}" in refused.json()["detail"]
 
 
 def test_glob_and_single_file_with_a_digest(refer: Any, folder: Path) -> None:

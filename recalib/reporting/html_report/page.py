@@ -39,7 +39,12 @@ from recalib.reporting.html_report.rendering import (
     metric_rows,
     render,
 )
-from recalib.reporting.html_report.shift import UnderShift, about_shift, measure_shift
+from recalib.reporting.html_report.shift import (
+    UnderShift,
+    about_shift,
+    measure_shift,
+    segments_of,
+)
 from recalib.reporting.terminal import is_percentage
 
 #: Confidence of all intervals.
@@ -137,10 +142,7 @@ def create_report(
             int((before.predicted != after.predicted).sum()),
             None if maps is None else measure_accuracy_cost(maps, test.data, input, LEVEL),
             measure_shift(sets, comparison.recommended, input, LEVEL),
-            [
-                UnderShift(name, part.rows, part, metrics_after.segments[name])
-                for name, part in metrics_before.segments.items()
-            ],
+            segments_of(metrics_before.segments, metrics_after.segments),
         ),
         validation,
         test,

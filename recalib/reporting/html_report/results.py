@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from recalib.metrics import Estimate
+from recalib.metrics.evaluation import Evaluation
 from recalib.metrics.paired import Change
 
 
@@ -31,3 +32,5 @@ class VersionResult:
     changes: dict[str, Change]
     #: One for each independent label, in the order of the columns; else empty.
     labels: Sequence[LabelResult] = ()
+    #: Of segments of the rows, by `column=value`: intervals hold together; empty without segments.
+    segments: Mapping[str, Evaluation[Estimate]] = field(default_factory=dict)

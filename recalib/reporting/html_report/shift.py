@@ -10,6 +10,7 @@ from recalib.calibrator import Calibrator
 from recalib.files import LabelledData
 from recalib.metrics import Estimate
 from recalib.metrics.evaluate import evaluate
+from recalib.metrics.evaluation import Evaluation
 from recalib.metrics.headline import headline_error
 from recalib.reporting.plots import ShiftRow, error_over_shift
 
@@ -41,12 +42,23 @@ def measure_shift(
     for name, data in sets.items():
         scores: dict[str, Any] = {input: data.logits}
         answer = calibrator.predict(data.logits, input=input)
-        error = "binary_ece" if data.logits.shape[1] == 2 else "ece"
-        names = ("accuracy", "mean_confidence", "nll", error)
+        names = set_metrics(data.logits.shape[1])
         before = evaluate(data.labels, **scores, metrics=names, level=level)
         after = evaluate(data.labels, probabilities=answer, metrics=names, level=level)
         measured.append(UnderShift(name, len(data.labels), before, after))
     return measured
+
+
+def set_metrics(classes: int) -> tuple[str, ...]:
+    """Return the metrics of a set of rows, for K = `classes`."""
+    return "accuracy", "mean_confidence", "nll", "binary_ece" if classes == 2 else "ece"
+
+
+def segments_of(
+    before: Mapping[str, Evaluation[Estimate]], after: Mapping[str, Evaluation[Estimate]]
+) -> list[UnderShift]:
+    """Return each segment, measured without and with a calibrator."""
+    return [UnderShift(name, part.rows, part, after[name]) for name, part in before.items()]
 
 
 def draw_shift(

@@ -8,8 +8,10 @@ from typing import Any, cast
 
 from recalib.core.arrays import Floats
 from recalib.files import Input
-from recalib.metrics import Predictions
-from recalib.metrics.evaluate import as_predictions, measure_all
+from recalib.metrics import Estimate, Predictions
+from recalib.metrics.evaluate import as_predictions, evaluate, measure_all
+from recalib.metrics.evaluation import Evaluation
+from recalib.metrics.headline import headline_error
 from recalib.metrics.multilabel import LabelPredictions
 from recalib.metrics.paired import paired_changes
 from recalib.reporting.html_report.changes import version_sentence
@@ -22,6 +24,7 @@ from recalib.reporting.html_report.labels import (
 from recalib.reporting.html_report.pictures import ReportPicture, draw_pictures
 from recalib.reporting.html_report.rendering import Source, describe_source, metric_rows, render
 from recalib.reporting.html_report.results import VersionResult
+from recalib.reporting.html_report.shift import UnderShift, segments_of, set_metrics
 
 _LEVEL = 0.95
 
@@ -90,6 +93,7 @@ class _Section:
     #: Rows of a second table; empty without independent labels.
     labels: list[dict[str, Any]]
     pictures: list[ReportPicture]
+    segments: Sequence[UnderShift] = ()
 
 
 def create_versions_report(
@@ -99,6 +103,7 @@ def create_versions_report(
     input: Input,
     class_names: Sequence[str] | None = None,
     warnings: Sequence[str] = (),
+    segments: Any = None,
     results: Mapping[str, VersionResult] | None = None,
     choice: MapChoice | None = None,
     further_sources: Mapping[str, Source] | None = None,
@@ -117,6 +122,7 @@ def create_versions_report(
     input: whether `source` has logits or probabilities.
     class_names: a name for each class or label; numbers by default.
     warnings: sentences for the page.
+    segments: of the rows of one label each, as in `recalib.evaluate`; the page has tables of them.
     results: by name, if the rows of `source` are a sample that is only drawn.
     choice: a comparison of maps for the page, if the versions are not those of a model.
     further_sources: other data for the table of sources, by role.
@@ -130,7 +136,9 @@ def create_versions_report(
     labels = source.data.labels
     all_results: list[VersionResult] = []
     sections: list[_Section] = []
-    for name, measured in _measure_all(labels, versions, class_names, results or {}, progress):
+    for name, measured in _measure_all(
+        labels, versions, class_names, results or {}, segments, progress
+    ):
         all_results.append(measured[-1].result)
         if len(measured) == len(versions) or len(measured) == 2:
             progress(f"drawing {name}")
@@ -144,6 +152,7 @@ def create_versions_report(
         input=input,
         warnings=warnings,
         sections=sections,
+        error=headline_error(all_results[-1].metrics),
         drawn_rows=len(labels),
         outputs="labels" if labels.ndim == 2 else "classes",
         choice=choice,
@@ -160,6 +169,7 @@ def _measure_all(
     versions: Mapping[str, Callable[[], Scores]],
     class_names: Sequence[str] | None,
     results: Mapping[str, VersionResult],
+    segments: Any,
     progress: Callable[[str], None],
 ) -> Iterator[tuple[str, list[_VersionPredictions]]]:
     """Yield the first version, then each other one with the first before it."""
@@ -169,7 +179,7 @@ def _measure_all(
         if labels.ndim == 2:
             measured = _measure_labels(name, *scores(), labels, first, class_names)
         else:
-            measured = _measure(name, *scores(), labels, first, results.get(name))
+            measured = _measure(name, *scores(), labels, first, results.get(name), segments)
         yield name, [measured] if first is None else [first, measured]
         first = first or measured
 
@@ -181,19 +191,26 @@ def _measure(
     labels: Any,
     first: _VersionPredictions | None,
     result: VersionResult | None,
+    segments: Any,
 ) -> _VersionPredictions:
     scores: dict[str, Any] = {kind: values}
     predictions = as_predictions(labels, **scores)
     if result is not None:
         return _VersionPredictions(result, predictions)
     metrics = measure_all(predictions, level=_LEVEL)
+    parts: Mapping[str, Evaluation[Estimate]] = {}
+    if segments is not None:
+        names = set_metrics(predictions.classes)
+        parts = evaluate(labels, **scores, metrics=names, level=_LEVEL, segments=segments).segments
     changes = {}
     if first is not None and len(labels) > 1:
         reference = cast(Predictions, first.predictions)
         changes = paired_changes(
             reference, predictions, first.result.metrics, metrics, level=_LEVEL
         )
-    return _VersionPredictions(VersionResult(name, dict(metrics), changes), predictions)
+    return _VersionPredictions(
+        VersionResult(name, dict(metrics), changes, segments=parts), predictions
+    )
 
 
 def _measure_labels(
@@ -220,7 +237,9 @@ def _section(measured: list[_VersionPredictions], class_names: Sequence[str] | N
     verdict = version_sentence(before.name, after.name, after.changes) if after.changes else ""
     if not after.labels:
         rows = metric_rows(before.metrics, after.metrics, after.changes)
-        return _Section(list(series), verdict, rows, [], draw_pictures(series, class_names, ()))
+        pictures = draw_pictures(series, class_names, ())
+        segments = segments_of(before.segments, after.segments)
+        return _Section(list(series), verdict, rows, [], pictures, segments)
     if verdict:
         verdict = f"{verdict} These are means over {len(after.labels)} labels."
     return _Section(

@@ -810,16 +810,18 @@ class CalibratorPage(_message.Message):
     def __init__(self, items: _Optional[_Iterable[_Union[Calibrator, _Mapping]]] = ..., next_cursor: _Optional[str] = ...) -> None: ...
 
 class CreateEvaluationRequest(_message.Message):
-    __slots__ = ("model", "dataset", "versions", "baseline")
+    __slots__ = ("model", "dataset", "versions", "baseline", "segments")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     DATASET_FIELD_NUMBER: _ClassVar[int]
     VERSIONS_FIELD_NUMBER: _ClassVar[int]
     BASELINE_FIELD_NUMBER: _ClassVar[int]
+    SEGMENTS_FIELD_NUMBER: _ClassVar[int]
     model: str
     dataset: str
     versions: _containers.RepeatedScalarFieldContainer[str]
     baseline: str
-    def __init__(self, model: _Optional[str] = ..., dataset: _Optional[str] = ..., versions: _Optional[_Iterable[str]] = ..., baseline: _Optional[str] = ...) -> None: ...
+    segments: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, model: _Optional[str] = ..., dataset: _Optional[str] = ..., versions: _Optional[_Iterable[str]] = ..., baseline: _Optional[str] = ..., segments: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class GetEvaluationRequest(_message.Message):
     __slots__ = ("model", "id")
@@ -885,8 +887,25 @@ class LabelResult(_message.Message):
     changes: _containers.MessageMap[str, Change]
     def __init__(self, label: _Optional[str] = ..., metrics: _Optional[_Mapping[str, Estimate]] = ..., changes: _Optional[_Mapping[str, Change]] = ...) -> None: ...
 
+class SegmentResult(_message.Message):
+    __slots__ = ("segment", "rows", "metrics")
+    class MetricsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Estimate
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Estimate, _Mapping]] = ...) -> None: ...
+    SEGMENT_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    segment: str
+    rows: int
+    metrics: _containers.MessageMap[str, Estimate]
+    def __init__(self, segment: _Optional[str] = ..., rows: _Optional[int] = ..., metrics: _Optional[_Mapping[str, Estimate]] = ...) -> None: ...
+
 class VersionResult(_message.Message):
-    __slots__ = ("version", "fitted_rows", "metrics", "changes", "labels")
+    __slots__ = ("version", "fitted_rows", "metrics", "changes", "labels", "segments")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -906,12 +925,14 @@ class VersionResult(_message.Message):
     METRICS_FIELD_NUMBER: _ClassVar[int]
     CHANGES_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
+    SEGMENTS_FIELD_NUMBER: _ClassVar[int]
     version: str
     fitted_rows: int
     metrics: _containers.MessageMap[str, Estimate]
     changes: _containers.MessageMap[str, Change]
     labels: _containers.RepeatedCompositeFieldContainer[LabelResult]
-    def __init__(self, version: _Optional[str] = ..., fitted_rows: _Optional[int] = ..., metrics: _Optional[_Mapping[str, Estimate]] = ..., changes: _Optional[_Mapping[str, Change]] = ..., labels: _Optional[_Iterable[_Union[LabelResult, _Mapping]]] = ...) -> None: ...
+    segments: _containers.RepeatedCompositeFieldContainer[SegmentResult]
+    def __init__(self, version: _Optional[str] = ..., fitted_rows: _Optional[int] = ..., metrics: _Optional[_Mapping[str, Estimate]] = ..., changes: _Optional[_Mapping[str, Change]] = ..., labels: _Optional[_Iterable[_Union[LabelResult, _Mapping]]] = ..., segments: _Optional[_Iterable[_Union[SegmentResult, _Mapping]]] = ...) -> None: ...
 
 class EvaluationPicture(_message.Message):
     __slots__ = ("title", "caption", "versions", "specification")
@@ -926,7 +947,7 @@ class EvaluationPicture(_message.Message):
     def __init__(self, title: _Optional[str] = ..., caption: _Optional[str] = ..., versions: _Optional[_Iterable[str]] = ..., specification: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
 
 class Evaluation(_message.Message):
-    __slots__ = ("id", "model", "dataset", "versions", "state", "progress", "error", "rows", "results", "warnings", "pictures", "created_at", "finished_at")
+    __slots__ = ("id", "model", "dataset", "versions", "state", "progress", "error", "rows", "results", "warnings", "pictures", "created_at", "finished_at", "segments")
     ID_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     DATASET_FIELD_NUMBER: _ClassVar[int]
@@ -940,6 +961,7 @@ class Evaluation(_message.Message):
     PICTURES_FIELD_NUMBER: _ClassVar[int]
     CREATED_AT_FIELD_NUMBER: _ClassVar[int]
     FINISHED_AT_FIELD_NUMBER: _ClassVar[int]
+    SEGMENTS_FIELD_NUMBER: _ClassVar[int]
     id: str
     model: str
     dataset: str
@@ -953,7 +975,8 @@ class Evaluation(_message.Message):
     pictures: _containers.RepeatedCompositeFieldContainer[EvaluationPicture]
     created_at: _timestamp_pb2.Timestamp
     finished_at: _timestamp_pb2.Timestamp
-    def __init__(self, id: _Optional[str] = ..., model: _Optional[str] = ..., dataset: _Optional[str] = ..., versions: _Optional[_Iterable[str]] = ..., state: _Optional[_Union[JobState, str]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., error: _Optional[str] = ..., rows: _Optional[int] = ..., results: _Optional[_Iterable[_Union[VersionResult, _Mapping]]] = ..., warnings: _Optional[_Iterable[str]] = ..., pictures: _Optional[_Iterable[_Union[EvaluationPicture, _Mapping]]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., finished_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    segments: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, id: _Optional[str] = ..., model: _Optional[str] = ..., dataset: _Optional[str] = ..., versions: _Optional[_Iterable[str]] = ..., state: _Optional[_Union[JobState, str]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., error: _Optional[str] = ..., rows: _Optional[int] = ..., results: _Optional[_Iterable[_Union[VersionResult, _Mapping]]] = ..., warnings: _Optional[_Iterable[str]] = ..., pictures: _Optional[_Iterable[_Union[EvaluationPicture, _Mapping]]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., finished_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., segments: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class EvaluationPage(_message.Message):
     __slots__ = ("items", "next_cursor")
