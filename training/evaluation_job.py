@@ -118,16 +118,11 @@ def run_evaluation(context: JobContext, policy: ClusterPolicy = IN_MEMORY) -> No
     ]
     summary = {"rows": dataset.rows, "results": results, "warnings": warnings}
     content = {
-        "pictures": [dataclasses.asdict(picture) for picture in report.pictures],
-        "labels": [
-            [dataclasses.asdict(label) for label in result.labels] for result in report.results
-        ],
+        "pictures": report.pictures,
+        "labels": [result.labels for result in report.results],
         "segments": [
-            [
-                {"segment": name, "rows": part.rows, "metrics": part}
-                for name, part in result.segments.items()
-            ]
-            for result in report.results
+            [{"segment": name, "rows": of.rows, "metrics": of} for name, of in items]
+            for items in (result.segments.items() for result in report.results)
         ],
         "report": report.html,
     }
