@@ -14,7 +14,7 @@ from recalib.files import DataFile, DataSelection, Input, Task, open_data
 from recalib.files.base import translate_errors
 from recalib.files.parquet import is_parquet, value_count
 from recalib.files.raw_arrays import size_of
-from recalib.files.read_columns import columns_of
+from recalib.files.read_columns import named_columns
 from recalib.replay import LogSummary, ModelLog, ModelLogOptions
 
 #: Values of all columns of segments: more do not fit into a page.
@@ -86,7 +86,7 @@ def check_columns(url: str, format: str, names: list[str], rows: int) -> None:
         `MAX_SEGMENTS`.
     """
     with open_url(url) as file:
-        count = len(segment_masks(columns_of(file, format, names), rows))
+        count = len(segment_masks(named_columns(file, format, names), rows))
     if not 0 < count <= MAX_SEGMENTS:
         found = f"{count} values of {', '.join(names)}"
         raise InputError("segments", found=found, accepted=f"1 to {MAX_SEGMENTS} values")

@@ -11,7 +11,7 @@ from recalib.core.arrays import Floats, log_probabilities
 from recalib.core.label_arrays import label_log_odds
 from recalib.errors import TooLargeError
 from recalib.files import MEDIA_TYPES, DataSelection, LabelledData, read
-from recalib.files.read_columns import columns_of
+from recalib.files.read_columns import named_columns
 from recalib.fitting.row_digests import Digests, encode_digests, row_digests
 from recalib.references import Manifest, read_referenced
 from recalib.registry import Dataset, Model, Registry
@@ -80,7 +80,7 @@ def read_segments(registry: Registry, dataset: Dataset, names: list[str]) -> dic
     if not names:
         return None
     with registry.blobs.open(dataset.digest) as file:
-        return columns_of(file, MEDIA_TYPES[dataset.media_type], names)
+        return named_columns(file, MEDIA_TYPES[dataset.media_type], names)
 
 
 def judge_rows(registry: Registry, model: Model, rows: DatasetRows) -> list[Finding]:

@@ -21,12 +21,12 @@ pa = LazyModule("pyarrow")
 
 
 def read_columns(path: Path, names: Sequence[str], separator: str | None = None) -> dict[str, Any]:
-    """Return columns (N,) of a file, as `columns_of`."""
+    """Return columns (N,) of a file, as `named_columns`."""
     with path.open("rb") as stream:
-        return columns_of(stream, format_of(None, path.name), names, separator)
+        return named_columns(stream, format_of(None, path.name), names, separator)
 
 
-def columns_of(
+def named_columns(
     stream: BinaryIO, format: str, names: Sequence[str], separator: str | None = None
 ) -> dict[str, Any]:
     """Return columns (N,) of an npz file or a table by name; those of csv are texts.

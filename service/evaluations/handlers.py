@@ -46,21 +46,16 @@ async def check_segments(store: Registry, model: str, dataset: str, names: list[
             data = tx.datasets.get(owner, dataset)
         if owner.is_multilabel or data.uri is not None:
             found = "a multilabel model" if owner.is_multilabel else f"data at {data.uri}"
-            accepted = "none, or columns of an upload with one label for each row"
-            raise InputError("segments", found=found, accepted=accepted)
+            raise InputError("segments", found=found, accepted="an upload of one label a row")
         return data
 
     if len(set(names)) < len(names):
         raise InputError("segments", found=", ".join(names), accepted="each column once")
     data = await to_thread.run_sync(find)
+    seconds, is_slow = read_seconds(data.size_bytes), data.size_bytes > 8 * QUICK_NUMBERS
+    where = {"url": store.blobs.location(data.digest), "format": MEDIA_TYPES[data.media_type]}
     await reader_pool().run(
-        check_columns,
-        seconds=read_seconds(data.size_bytes),
-        is_slow=data.size_bytes > 8 * QUICK_NUMBERS,
-        url=store.blobs.location(data.digest),
-        format=MEDIA_TYPES[data.media_type],
-        names=names,
-        rows=data.rows,
+        check_columns, seconds=seconds, is_slow=is_slow, names=names, rows=data.rows, **where
     )
 
 
@@ -76,8 +71,7 @@ def request_evaluation(tx: Transaction, model: Model, request: EvaluationCreate)
     dataset = tx.datasets.get(model, request.dataset)
     versions = _versions(tx, model, dataset, request)
     payload = {"model": model.name, "dataset": dataset.name, "versions": versions}
-    if request.segments:  # workers of an earlier version do not know them
-        payload["segments"] = request.segments
+    payload |= {"segments": request.segments} if request.segments else {}
     job = enqueue(tx, EVALUATE, payload, model=model)
     detail = f"{', '.join(map(str, versions))} on {dataset.name}"
     tx.audit.record(current_principal().name, "create_evaluation", model.name, job.id, detail)

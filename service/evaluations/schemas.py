@@ -30,7 +30,6 @@ class EvaluationCreate(BaseModel):
     segments: list[Text] = Field(
         [],
         max_length=4,
-        description="Columns of the file of the data set, such as a country or a device: each "
-        "version is measured on the rows of each value too, at most 200 values together. The file "
-        "is npz, csv, parquet or arrow.",
+        description="Columns of the npz, csv, parquet or arrow file of the data set, such as a "
+        "country: each version is measured on each of their values too, at most 200 together.",
     )

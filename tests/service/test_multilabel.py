@@ -287,7 +287,7 @@ def test_evaluation_has_no_segments(tagger: Service) -> None:
     request = {"dataset": "val", "versions": [1], "segments": ["site"]}
     answer = tagger.client.post(f"{_URL}/evaluations", json=request)
     assert answer.status_code == 422
-    assert "segments: found a multilabel model; accepted: none, or columns" in answer.text
+    assert "segments: found a multilabel model; accepted: an upload of one label" in answer.text
 
 
 @pytest.mark.slow
