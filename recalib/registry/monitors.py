@@ -178,10 +178,10 @@ class Monitors(Queries):
         )
 
     def adapt(self, model: Model, row: MonitorRow, adaptation: dict[str, Any]) -> bool:
-        """Write the adaptation of a version; False if the monitor was written since `row`."""
+        """Write the adaptation of a version, as a turn; False if there was a turn since `row`."""
         where = _MONITOR.c.version == row.version, _MONITOR.c.turn == row.turn
         statement = update(_MONITOR).where(_MONITOR.c.model_id == model.id, *where)
-        return bool(self._connection.execute(statement.values(adaptation=adaptation)).rowcount)
+        return bool(self._execute(statement.values(adaptation=adaptation, turn=row.turn + 1)))
 
     def cohorts(self, model: Model, version: int, since: float, limit: int) -> list[CohortRow]:
         """Return up to `limit` cohorts that began at `since` or later, the newest first."""

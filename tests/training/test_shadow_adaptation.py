@@ -12,7 +12,7 @@ from recalib.calibrator import Calibrator
 from recalib.core.decoding import convert
 from recalib.registry import Model, Registry
 from recalib.shift import Shadow, ShadowState
-from tests.training.watched import CAPTURING, a_champion, serve
+from tests.training.watched import CAPTURING, Stream, a_champion, serve
 from training.logit_samples import brier_scores, read_labelled_sample
 from training.monitoring_job import watch
 from training.shadow_adaptation import adapt_in_shadow
@@ -184,3 +184,22 @@ def test_a_monitor_that_was_written_meanwhile_is_left_alone(registry: Registry) 
     with registry.transaction() as tx:
         tx.monitors.adapt(model, replace(row, turn=row.turn - 1), {"states": []})
     assert _shadow(registry, model) is None
+
+
+def test_one_of_two_workers_writes_the_adaptation(registry: Registry) -> None:
+    """Both have read the same: a state would have two meanings. The monitor goes on after it."""
+    model = a_champion(registry, CAPTURING)
+    Stream(registry, model).send(300, ago=4_000)
+    watch(registry, model)
+    with registry.reading() as tx:
+        row = tx.monitors.find(model, 1)
+    assert row is not None
+    for end, is_first in ((1.0, True), (2.0, False)):
+        with registry.transaction() as tx:
+            adaptation = Shadow((0.25,) * 4, end, end).to_dict()
+            assert tx.monitors.adapt(model, row, adaptation) is is_first
+    Stream(registry, model).send(300, ago=3_000)
+    assert watch(registry, model)
+    shadow = _shadow(registry, model)
+    assert shadow is not None
+    assert shadow.through == 1.0
