@@ -275,7 +275,8 @@ def fit(
 def _say_segments(summary: SegmentSummary) -> None:
     table = narrow_table("segments, on held-out folds", "segment", "rows", "NLL lower by")
     for part in summary.segments:
-        table.add_row(f"{part.column}={part.value}", f"{part.rows}", f"{part.gain:.5f}")
+        error = "" if part.standard_error is None else f" ± {part.standard_error:.5f}"
+        table.add_row(f"{part.column}={part.value}", f"{part.rows}", f"{part.gain:.5f}{error}")
     say(table)
     gain = f"NLL lower by {summary.gain:.5f} ± {summary.standard_error:.5f} on held-out folds"
     if summary.form == "none":

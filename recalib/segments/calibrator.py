@@ -34,6 +34,8 @@ class Segment(msgspec.Struct, frozen=True):
     rows: int
     #: The mean NLL of the common map minus that with offsets, on held-out folds.
     gain: float
+    #: Of the gain; None for one row.
+    standard_error: float | None = None
 
 
 class SegmentSummary(msgspec.Struct, frozen=True):

@@ -49,6 +49,8 @@ def fit_segments(
 
     with one strength s for all segments. Whether there are offsets, whether b is among them, and s
     are those of the least NLL on held-out folds; offsets must gain more than a standard error.
+    The gain is over `calibrator`: an error that all segments share, such as a bias that its map
+    does not have, counts too, so first fit the map that is best for all rows.
     Without a penalty the residuals of each segment have a mean of 0 for each class, and no
     covariance with log p: multicalibration of degree 2, for overlapping segments too.
 
@@ -90,12 +92,12 @@ def fit_segments(
     gains = [mean_and_standard_error(values, w) for values in saved]
     best = int(np.argmax([gain for gain, _ in gains]))
     (form, strength), (gain, error) = choices[best], gains[best]
-    if gain > error:
-        offsets = rows.fit(form, strength)
+    offsets = rows.fit(form, strength) if gain > error else offsets
     by_segment = []
     for name, mask in masks.items():
-        mean = np.average(saved[best], weights=mask if w is None else mask * w)
-        by_segment.append(Segment(*name, int(mask.sum()), float(mean)))
+        part, weights = saved[best, mask], None if w is None else w[mask]
+        mean = mean_and_standard_error(part, weights) if len(part) > 1 else (float(part[0]), None)
+        by_segment.append(Segment(*name, len(part), *mean))
     columns = tuple(dict.fromkeys(column for column, _ in masks))
     form = form if gain > error else "none"
     summary = SegmentSummary(columns, tuple(by_segment), form, strength, len(p), gain, error)

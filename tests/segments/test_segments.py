@@ -116,6 +116,21 @@ def test_one_segment_and_a_large_penalty_are_the_common_map() -> None:
     np.testing.assert_allclose(adjust(log_of(p), members, offsets), log_of(p), atol=1e-8)
 
 
+def test_gain_of_a_segment_has_the_standard_error_of_a_mean() -> None:
+    """By the analysis of variance: squares of all rows are those within and between segments."""
+    logits, labels, _ = ROWS
+    segments = np.repeat(["a", "b", "c"], [500, 499, 1])
+    summary = recalib.fit_segments(BY_SEGMENT.common, logits, labels, segments).summary
+    a, b, c = summary.segments
+    assert c.standard_error is None
+    total = (500 * a.gain + 499 * b.gain + c.gain) / 1000
+    assert total == pytest.approx(summary.gain)
+    within = sum(s.rows * (s.rows - 1) * (s.standard_error or 0) ** 2 for s in (a, b, c))
+    between = sum(s.rows * (s.gain - total) ** 2 for s in (a, b, c))
+    expected = np.sqrt((within + between) / (1000 * 999))
+    assert summary.standard_error == pytest.approx(expected)
+
+
 @few_or_many(2, 200)
 def test_gain_where_segments_differ_and_no_harm_where_they_do_not(draws: int) -> None:
     """1,000 rows of the fit and 4,000 new ones; the exact 95% interval of a share of draws.
