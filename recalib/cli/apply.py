@@ -24,6 +24,7 @@ from recalib.cli.arguments import (
     select_in,
     selection_of,
 )
+from recalib.errors import InputError
 from recalib.reporting.terminal import print_json, progress, say
 
 if TYPE_CHECKING:
@@ -60,18 +61,20 @@ def apply(
     of prediction sets, with `accepted` if it has one of rejection, and with `intervals` of the map
     venn_abers. A calibrator with segments reads their columns in the file, and gives probabilities
     alone. A .csv or .parquet file also has the other columns of a table, such as ids. Several files
-    give a folder of Parquet files with these but `intervals`, and `labels`; the same command
-    resumes a run that was stopped.
+    give a folder of Parquet files with `probabilities`, `sets`, `accepted` and `labels`; the same
+    command resumes a run that was stopped.
     """
-    from recalib.api import load
     from recalib.files.answers import check_answer_path, other_columns, write_answers
     from recalib.files.read_columns import read_columns
     from recalib.scale import apply as apply_to_files
 
     selection = selection_of(scores, separator=separator)
     path = only_file(data, cluster)
+    fitted, by_segment = load_calibrator(calibrator)
     if path is None:
-        fitted = load(calibrator)
+        if by_segment is not None and not common:
+            found = "several files or a cluster, for a calibrator with segments"
+            raise InputError("data", found=found, accepted="one file, or --common")
         with progress("apply", quiet=json_output) as update:
             result = apply_to_files(
                 fitted,
@@ -93,7 +96,6 @@ def apply(
     target = Path(output)
     check_answer_path(target)
     check_output_path("output", target, calibrator, path)
-    fitted, by_segment = load_calibrator(calibrator)
     with progress("apply", quiet=json_output):
         kind = input or fitted.card.input
         rows = read_file(

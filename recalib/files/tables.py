@@ -58,7 +58,9 @@ class Columns:
             if task == "multilabel":
                 _list_type(kind, "labels", allow_booleans=True)
             elif names.class_names and (_is_text(kind) or names.class_names == names.columns):
-                self._class_numbers = numbers_by_name(names.class_names)
+                is_columns = names.class_names == names.columns
+                field = "scores" if is_columns else "class_names"
+                self._class_numbers = numbers_by_name(names.class_names, field)
                 if (count := len(names.class_names)) != max(2, self.classes or count):
                     found, accepted = f"{count} names", f"{max(2, self.classes or 0)}, one a class"
                     raise InputError("class_names", found=found, accepted=accepted)
@@ -195,23 +197,25 @@ class Columns:
         refuse_first(ragged, lengths, field, accepted, first_row, found)
 
 
-def numbers_by_name(names: Sequence[str]) -> dict[str, int]:
+def numbers_by_name(names: Sequence[str], field: str = "scores") -> dict[str, int]:
     """Return the number of each class by name.
 
     Raises
     ------
-    InputError: a name is the number of another class, so a label would have two meanings.
+    InputError: a name is the number of another class, so a label would have two meanings, or
+        occurs twice.
     """
+    numbers: dict[str, int] = {}
     for k, name in enumerate(names):
+        if numbers.setdefault(name, k) != k:
+            raise InputError(field, found=f"{name!r} twice", accepted="each name once")
         if _whole_number(name, len(names)) not in (None, k):
             accepted = (
                 f"other names, or columns in the order of their numbers: labels 0 to "
                 f"{len(names) - 1} are numbers of classes"
             )
-            raise InputError(
-                "scores", found=f"{name!r} as the name of class {k}", accepted=accepted
-            )
-    return {name: k for k, name in enumerate(names)}
+            raise InputError(field, found=f"{name!r} as the name of class {k}", accepted=accepted)
+    return numbers
 
 
 def class_number(text: str, numbers: Mapping[str, int]) -> int | None:

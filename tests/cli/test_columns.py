@@ -250,6 +250,9 @@ def test_labels_of_one_score_have_the_names_of_the_option(cli: Cli, format: str)
         assert message in " ".join(result.err.split())
     result = cli(*arguments, "--class-names", "a,b,c")
     assert "class_names: found 3 names; accepted: 2, one a class" in " ".join(result.err.split())
+    for names, found in {"no,no": "'no' twice", "1,0": "'1' as the name of class 0"}.items():
+        result = cli(*arguments, "--class-names", names)
+        assert f"class_names: found {found}; accepted: " in " ".join(result.err.split())
 
 
 def test_masks_by_null_are_counted(cli: Cli) -> None:

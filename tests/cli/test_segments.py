@@ -75,6 +75,14 @@ def test_apply_reads_the_columns_of_the_fit(cli: Cli, calibrator: Path, suffix: 
             np.testing.assert_allclose(answer["probabilities"], expected, atol=1e-12)
 
 
+def test_apply_to_several_files_takes_the_common_map(cli: Cli, calibrator: Path) -> None:
+    files = [write(cli.folder, name, NEW) for name in ("a.parquet", "b.parquet")]
+    assert cli("apply", calibrator, *files, "-o", cli.folder / "out", "--common").status == 0
+    answer = pd.read_parquet(cli.folder / "out")["probabilities"]
+    expected = recalib.SegmentCalibrator.load(calibrator).common.predict(LOGITS[NEW])
+    np.testing.assert_allclose(np.stack(answer)[:1000], expected, atol=1e-6)
+
+
 def test_evaluate_measures_each_segment(cli: Cli, calibrator: Path) -> None:
     new = write(cli.folder, "new.npz", NEW)
     options = ("evaluate", new, "--calibrator", calibrator, "--segments", "country")
@@ -126,7 +134,7 @@ def test_errors_name_the_option(cli: Cli, calibrator: Path) -> None:
         ("fit", rows, rows, "-o", output, "--segments", "country"): "segments: found country, with",
         ("evaluate", rows, "--calibrator", calibrator): "accepted: country, of one file",
         ("apply", calibrator, cli.folder / "val.npz", "-o", "p.npz"): "found no column country",
-        ("apply", calibrator, rows, rows, "-o", "p"): "calibrator: found one with segments",
+        ("apply", calibrator, rows, rows, "-o", "p"): "accepted: one file, or --common",
         ("report", rows, rows, "-o", "r.html", "--segments", "x"): "found no column x",
         (
             "report",
