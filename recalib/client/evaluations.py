@@ -37,7 +37,7 @@ def evaluate(
     baseline: the version that the others are compared with, on the same rows; by default the first.
         It is the first of the results.
     segments: columns of the file, such as a country or a device: each version is measured on the
-        rows of each value too. The data set is an npz, csv, parquet or arrow file.
+        rows of each value too. The data set is an npz, csv, jsonl, parquet or arrow file.
 
     Raises
     ------

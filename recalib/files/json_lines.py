@@ -8,8 +8,8 @@ question, and the right one. A question with fewer options than others has maske
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, BinaryIO, ClassVar
 
 import msgspec
 import numpy as np
@@ -42,11 +42,11 @@ class JsonLinesFile(DataFile):
     suffixes: ClassVar[tuple[str, ...]] = (".jsonl", ".ndjson")
 
     def _open(self) -> Layout:
-        first = next((line for lines in self._lines() for line in lines), None)
+        first = next((line for lines in _lines(self._stream) for line in lines), None)
         if first is None:
             raise EmptyError(self._declared, found="no rows", accepted="at least one row")
         self._columns: Columns | None = None
-        if {*_SAMPLE} <= {*first} and self._selection.scores is None:
+        if _is_sample(first) and self._selection.scores is None:
             options = max(len(scores) for samples in self._samples() for scores, _ in samples)
             return Layout(None, options, np.dtype(np.float64), has_labels=True)
         names = column_names([*first], self._declared, self._selection)
@@ -65,26 +65,15 @@ class JsonLinesFile(DataFile):
                 yield scores, np.array([label for _, label in samples]), None
             return
         row = 0
-        for lines in self._lines():
+        for lines in _lines(self._stream):
             for batch in self._table(lines, self._columns.names_to_read, row).to_batches():
                 yield self._columns.arrays(batch, row)
                 row += batch.num_rows
 
-    def _lines(self) -> Iterator[list[_Line]]:
-        """Yield the objects of the lines of each block."""
-        row = 0
-        for block in line_blocks(self._stream):
-            texts = [text for text in block.splitlines() if text.strip()]
-            yield [
-                decode(_line, text, "an object on each line", f"data[{row + index}]")
-                for index, text in enumerate(texts)
-            ]
-            row += len(texts)
-
     def _samples(self) -> Iterator[list[tuple[list[float], int]]]:
         """Yield the options and labels of each block of samples."""
         row = 0
-        for lines in self._lines():
+        for lines in _lines(self._stream):
             samples = []
             for index, line in enumerate(lines, row):
                 try:
@@ -100,6 +89,46 @@ class JsonLinesFile(DataFile):
         if self._declared == "logits" and not self.is_multilabel:
             rows = [{name: _masked(value) for name, value in row.items()} for row in rows]
         return pa.Table.from_pylist(rows)
+
+
+def read_members(stream: BinaryIO, choose: Callable[[Sequence[str]], list[str]]) -> Any:
+    """Return members of all lines as an Arrow table; None for samples of lm-evaluation-harness.
+
+    Parameters
+    ----------
+    choose: returns the names of members to read, of those that the lines have.
+    """
+    lines = [line for block in _lines(stream) for line in block]
+    if lines and _is_sample(lines[0]):
+        return None
+    names = choose(list(dict.fromkeys(name for line in lines for name in line)))
+    rows = [_members(line, names, row) for row, line in enumerate(lines)]
+    return pa.table({name: _column([row.get(name) for row in rows]) for name in names})
+
+
+def _column(values: list[Any]) -> Any:
+    """Return values as an Arrow column, of several types or of larger integers as JSON texts."""
+    try:
+        return pa.array(values)
+    except (pa.ArrowException, OverflowError):
+        encode = msgspec.json.encode
+        return pa.array([None if value is None else encode(value).decode() for value in values])
+
+
+def _is_sample(line: _Line) -> bool:
+    return {*_SAMPLE} <= {*line}
+
+
+def _lines(stream: BinaryIO) -> Iterator[list[_Line]]:
+    """Yield the objects of the lines of each block."""
+    row = 0
+    for block in line_blocks(stream):
+        texts = [text for text in block.splitlines() if text.strip()]
+        yield [
+            decode(_line, text, "an object on each line", f"data[{row + index}]")
+            for index, text in enumerate(texts)
+        ]
+        row += len(texts)
 
 
 def _masked(value: Any) -> Any:

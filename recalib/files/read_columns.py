@@ -15,6 +15,7 @@ from recalib.files import format_of
 from recalib.files.arrow import open_batches
 from recalib.files.base import translate_errors
 from recalib.files.csv_table import CsvTable, rows_of_block
+from recalib.files.json_lines import read_members
 from recalib.files.parquet import open_table
 
 pa = LazyModule("pyarrow")
@@ -45,7 +46,7 @@ def named_columns(
         with translate_errors("npz"), np.load(stream, allow_pickle=False) as archive:
             return {name: archive[name] for name in choose(archive.files)}
     if (table := _table_of(stream, format, choose, separator)) is None:
-        accepted = "npz, csv, parquet or arrow, with columns of segments"
+        accepted = "npz, csv, jsonl, parquet or arrow, with columns of segments"
         raise UnsupportedError("format", found=format, accepted=accepted)
     return {name: object_array(table.column(name)) for name in names}
 
@@ -92,6 +93,8 @@ def _table_of(
             schema, batches = open_batches(stream)
             names = choose(schema.names)
             return pa.Table.from_batches([batch.select(names) for batch in batches])
+        if format == "jsonl":
+            return read_members(stream, choose)
     return None
 
 

@@ -30,6 +30,6 @@ class EvaluationCreate(BaseModel):
     segments: list[Text] = Field(
         [],
         max_length=4,
-        description="Columns of the npz, csv, parquet or arrow file of the data set, such as a "
-        "country: each version is measured on each of their values too, at most 200 together.",
+        description="Columns of the npz, csv, jsonl, parquet or arrow file of the data set, such "
+        "as a country: each version is measured on each of their values too, at most 200 together.",
     )

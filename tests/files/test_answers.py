@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,9 @@ import pytest
 
 from recalib import files
 from recalib.errors import InputError
-from recalib.files.answers import check_answer_path, write_answers
+from recalib.files.answers import check_answer_path, other_columns, write_answers
+from recalib.files.base import DataSelection
+from recalib.files.read_columns import read_columns
 
 _P = np.array([[0.25, 0.75], [1 / 3, 2 / 3]])
 _ARRAYS = {
@@ -60,6 +63,24 @@ def test_lists_of_other_columns_are_kept(tmp_path: Path) -> None:
     with (tmp_path / "out.csv").open(newline="") as file:
         _, *rows = csv.reader(file)
     assert [row[:3] for row in rows] == [["007", str(tags[0]), "['a']"], ["x", str(tags[1]), "[]"]]
+
+
+def test_members_of_json_lines_are_other_columns(tmp_path: Path) -> None:
+    """Also those that the first line has not; samples of lm-evaluation-harness have none."""
+    lines = [{"id": "007", "logits": [1.0, 2.0]}, {"logits": [2.0, 1.0], "label": 0, "site": "a"}]
+    path = tmp_path / "new.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)) + "\n\n")
+    others = other_columns(path, "logits", DataSelection(), None)
+    assert others.to_pydict() == {"id": ["007", None], "site": [None, "a"]}
+    assert read_columns(path, ["site"])["site"].tolist() == [None, "a"]
+    sample = {"filtered_resps": [[-1.0, True], [-2.0, False]], "target": 0, "arguments": []}
+    path.write_text(json.dumps(sample))
+    assert other_columns(path, "logits", DataSelection(), None) is None
+    path.write_text('{"id": 1, "logits": [1, 2]}\n{"id": "a", "logits": [1, 2]}\n')
+    assert other_columns(path, "logits", DataSelection(), None)["id"].to_pylist() == ["1", '"a"']
+    path.write_text(json.dumps({"id": 10**30, "logits": [1, 2]}))
+    others = other_columns(path, "logits", DataSelection(), None)
+    assert others["id"].to_pylist() == [str(10**30)]
 
 
 def test_other_names_are_refused() -> None:

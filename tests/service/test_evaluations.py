@@ -271,7 +271,7 @@ def test_columns_that_are_no_segments_are_refused(compared: Service, rpc: Rpc) -
         ("sites", ["share"], 422, "segments: found shape (400,), dtype float64"),
         ("sites", ["logits"], 422, "segments: found shape (400, 4)"),
         ("sites", ["a", "b", "c", "d", "e"], 422, "segments"),
-        ("json", ["site"], 415, "found json; accepted: npz, csv, parquet or arrow, with columns"),
+        ("json", ["site"], 415, "found json; accepted: npz, csv, jsonl, parquet or arrow"),
         ("none", ["site"], 404, "dataset 'none' does not exist"),
     ]
     for dataset, names, status, message in cases:
