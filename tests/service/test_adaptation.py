@@ -143,6 +143,22 @@ def test_states_change_and_end_between_two_looks_at_the_registry(
     assert number() == 4
 
 
+def test_a_damaged_state_leaves_other_models_adapted(service: Service) -> None:
+    """Its own model answers without adaptation; nothing else fails."""
+    numbers = {}
+    for name, state in (("a", {"number": 3, "since": 1.0}), ("b", msgspec.to_builtins(STATE))):
+        model = a_champion(service.registry, SETTINGS, name)
+        service.client.post(f"/v1/models/{name}/calibrate", json={"logits": LOGITS.tolist()})
+        with service.registry.transaction() as tx:
+            tx.adaptations.add(model, 1, [state])
+    refresh(service)
+    for name in "ab":
+        url = f"/v1/models/{name}/calibrate"
+        answer = service.client.post(url, json={"logits": LOGITS.tolist()}).json()
+        numbers[name] = answer["calibrator"].get("adaptation")
+    assert numbers == {"a": None, "b": 3}
+
+
 def test_sets_are_those_of_the_answer_without_adaptation(service: Service) -> None:
     model = a_champion(service.registry, SETTINGS, sets=True)
 
