@@ -139,10 +139,8 @@ def _encode(request: pb.ModelInferRequest, result: CalibrationResult) -> pb.Mode
         response.parameters["adaptation"].int64_param = result.adaptation
     in_bytes = bool(request.raw_input_contents)
     for name in [output.name for output in request.outputs] or [OUTPUT]:
-        if name == OUTPUT:
-            _add_numbers(response, name, result.probabilities, in_bytes=in_bytes)
-        elif name == INTERVALS:
-            _add_numbers(response, name, np.asarray(result.intervals), in_bytes=in_bytes)
+        if name in (OUTPUT, INTERVALS):
+            _add_numbers(response, name, np.asarray(getattr(result, name)), in_bytes=in_bytes)
         elif name in (SETS, ACCEPTED):
             _add_truths(response, name, np.asarray(getattr(result, name)), in_bytes=in_bytes)
         else:

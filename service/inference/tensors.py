@@ -278,18 +278,11 @@ class _Tensor(NamedTuple):
     content: Any
 
 
-def _numbers(values: Floats, binary: bool) -> _Tensor:
-    flat = np.ascontiguousarray(values, np.dtype("<f4")).reshape(-1)
+def _numbers(name: str, result: CalibrationResult, binary: bool) -> _Tensor:
+    values = np.ascontiguousarray(getattr(result, name), np.dtype("<f4"))
+    flat = values.reshape(-1)
     content = flat.data.cast("B") if binary else fragment(flat)
     return _Tensor("FP32", list(values.shape), content)
-
-
-def _probabilities(result: CalibrationResult, binary: bool) -> _Tensor:
-    return _numbers(result.probabilities, binary)
-
-
-def _intervals(result: CalibrationResult, binary: bool) -> _Tensor:
-    return _numbers(np.asarray(result.intervals), binary)
 
 
 def _ids(result: CalibrationResult, binary: bool) -> _Tensor:
@@ -304,10 +297,10 @@ def _truths(name: str, result: CalibrationResult, binary: bool) -> _Tensor:
 
 
 _TENSORS: dict[str, Callable[[CalibrationResult, bool], _Tensor]] = {
-    OUTPUT: _probabilities,
+    OUTPUT: partial(_numbers, OUTPUT),
     IDS: _ids,
     SETS: partial(_truths, SETS),
-    INTERVALS: _intervals,
+    INTERVALS: partial(_numbers, INTERVALS),
     ACCEPTED: partial(_truths, ACCEPTED),
 }
 

@@ -317,13 +317,11 @@ class LoadedCalibrators:
             return loaded.adaptation if number else None
         with self._registry.reading() as tx:
             stored = tx.adaptations.states(*key, [number]).get(number)
-        if stored is None:  # the version was erased meanwhile
-            return None
         try:
             state = convert(stored, ShadowState)
-        except msgspec.ValidationError as error:  # other models go on
-            text = "Model %s is not adapted to label shift, since its state %d is damaged: %s"
-            fields = {"action": "adaptation_damaged", "model": loaded.model}
+        except msgspec.ValidationError as error:  # or erased meanwhile; other models go on
+            text = "Model %s is not adapted to label shift: its state %d cannot be read: %s"
+            fields = {"action": "adaptation_unreadable", "model": loaded.model}
             log.error(text, loaded.model, number, error, extra=fields)
             return None
         # Once for all requests: a tuple of 1,000 weights becomes an array in 40 us.
