@@ -31,6 +31,13 @@ _RECIPE: dict[str, Any] = {
     "device": "cpu",
     "report": False,
 }
+_TRAIN_AND_LIST_IMPORTS = """
+import atexit, sys
+from recalib.cli import main
+
+atexit.register(lambda: print({"torch", "lightning_fabric"} & set(sys.modules)))
+main(["train", "recipe.json"])
+"""
 
 
 def write_data(folder: Path) -> None:
@@ -173,14 +180,28 @@ def test_wrong_data_are_refused_before_torch_is_imported(
 ) -> None:
     """torch takes seconds to import; Lightning Fabric takes twice as long."""
     write_recipe(tmp_path, data=data)
-    code = (
-        "import atexit, sys\nfrom recalib.cli import main\n"
-        "atexit.register(lambda: print({'torch', 'lightning_fabric'} & set(sys.modules)))\n"
-        "main(['train', 'recipe.json'])"
-    )
-    result = process(tmp_path, "-c", code, status=2)
+    result = process(tmp_path, "-c", _TRAIN_AND_LIST_IMPORTS, status=2)
     assert result.stderr.startswith(f"error: {message}")
     assert result.stdout == "set()\n"
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        ({"device": "cuda:99"}, "device: found cuda:99, which torch does not see"),
+        ({"model": {"name": "linaer"}}, "model.name: found 'linaer'"),
+        ({"loss": {"options": {"gama": 2}}}, "loss.primary: options.gama: found an unknown option"),
+    ],
+)
+@pytest.mark.slow
+def test_wrong_parts_are_refused_before_fabric_is_imported(
+    points: Cli, part: dict[str, Any], message: str
+) -> None:
+    """What needs torch does not wait for Lightning Fabric."""
+    write_recipe(points.folder, **part)
+    result = process(points.folder, "-c", _TRAIN_AND_LIST_IMPORTS, status=2)
+    assert result.stderr.startswith(f"error: {message}")
+    assert result.stdout == "{'torch'}\n"
 
 
 def test_mismatched_weights_are_listed(points: Cli) -> None:

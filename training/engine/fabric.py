@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from lightning_fabric import Fabric
@@ -14,6 +14,7 @@ from lightning_fabric.strategies.ddp import DDPStrategy
 
 from recalib.errors import InputError
 from recalib.recipe import Recipe
+from training.engine.devices import accelerator_of
 from training.engine.kernels import choose_kernels
 
 
@@ -27,7 +28,7 @@ def launch_fabric(recipe: Recipe) -> Fabric:
     ------
     InputError: a device or precision that this machine lacks, or more parts than rows.
     """
-    accelerator = _accelerator(recipe.device)
+    accelerator = accelerator_of(recipe.device)
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     if recipe.batch_size < 2 * processes * recipe.accumulate:
@@ -61,16 +62,6 @@ def find_unused_parameters(fabric: Fabric) -> None:
     """
     if isinstance(fabric.strategy, DDPStrategy):
         fabric.strategy._ddp_kwargs["find_unused_parameters"] = True
-
-
-def _accelerator(device: str) -> Literal["cpu", "cuda", "mps"]:
-    cuda = torch.cuda.is_available()
-    kind, _, number = device.partition(":")
-    present = {"cuda": cuda and int(number or 0) < torch.cuda.device_count()}
-    present["mps"] = torch.backends.mps.is_available()
-    if not present.get(kind, True):
-        raise InputError("device", found=f"{device}, which torch does not see", accepted="cpu")
-    return "mps" if kind == "mps" else "cuda" if cuda and kind != "cpu" else "cpu"
 
 
 def _precision(precision: str, accelerator: str) -> Precision:

@@ -29,6 +29,7 @@ from training.engine.checkpoint_format import (
 )
 from training.engine.checkpoints import Checkpoints
 from training.engine.continuation import check_continuation
+from training.engine.devices import accelerator_of
 from training.engine.evaluate import evaluating, forward
 from training.engine.objective import TrainingObjective
 from training.engine.optimizer import optimiser_for
@@ -222,7 +223,8 @@ def _check_dense(recipe: Recipe) -> None:
 
 
 def check_recipe(recipe: Recipe, splits: Splits) -> None:
-    """Raise `InputError` for what needs no device: a loss, the name or an option of a network."""
+    """Raise `InputError` for what needs no Fabric: device, loss, name and options of a network."""
+    accelerator_of(recipe.device)
     _objective(recipe, splits, gather=False)
     check_network(recipe, splits, max_weights=None)
 
