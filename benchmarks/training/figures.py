@@ -5,6 +5,7 @@ features of 10,000 images, SGD with momentum 0.9, the rate divided by 10 at 150/
 
 - Paper 004, figure 4: norms of the gradient of the last layer's weights over training rows, of
   cross-entropy and focal loss; after 1, 10 and 20 of 35 epochs, as the paper after 10, 100 and 200.
+- Paper 004, figures 6 and 10: the probability at which focal loss is least, and norms of features.
 - Paper 002, figure 3: slopes of losses in the label's probability, for cross-entropy's network.
 - Paper 001, tables 5, 6 and A: halves and conditions of ACLS and CRL, and a grid by `tune`.
 - Paper 001, table B: ECE and AECE with 10 and 15 bins of MC dropout, and of an ensemble.
@@ -21,6 +22,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -31,10 +33,15 @@ from benchmarks.training.running import Budget, NoOp, prepare_all, recipe_for
 from benchmarks.training.table import cell, markdown_table
 from recalib.files import write_atomically
 from recalib.losses import LOSSES
+from recalib.ops import NumpyOps
+from recalib.ops.formulas import focal_terms_from_log_p
 from recalib.recipe import Tune
 from training.engine.tuning import tune
 
 _EPOCHS, _SHOWN = 35, (1, 10, 20)
+#: Of focal loss; 0 is cross-entropy.
+_GAMMAS = (0.0, 1.0, 2.0, 3.0)
+_SHARES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.99)
 _PASSES, _DROPOUT = 30, 0.2
 _MARGIN, _SEEDS = 6.0, (1, 2, 3)
 #: Tables 5 and 6 of paper 001: f and C of `Smoothing`; the paper's ECE and AECE.
@@ -251,6 +258,35 @@ def gradients(data: Data) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]
     return norms, slopes
 
 
+def optimal_probability(q: float, gamma: float) -> float:
+    """Return the p at which the mean focal loss of two classes is least: 004, eq. 5.
+
+    q is the frequency of the class, and p the predicted probability of it.
+    """
+
+    def risk(p: float) -> float:
+        log_p = np.log([p, 1 - p])
+        return float([q, 1 - q] @ focal_terms_from_log_p(NumpyOps(), log_p, gamma))
+
+    return float(minimize_scalar(risk, bounds=(0, 1), options={"xatol": 1e-9}).x)
+
+
+def feature_norms(data: Data, epochs: int = _EPOCHS) -> list[tuple[str, ...]]:
+    """Return rows of 004's figure 10: the mean norm of the last features of training rows."""
+    rows = []
+    for gamma in _GAMMAS:
+        norms: dict[int, float] = {}
+
+        @torch.no_grad()
+        def after(epoch: int, network: Mlp, norms: dict[int, float] = norms) -> None:
+            norms[epoch] = float(network.hidden(data["train"][0]).norm(dim=1).mean())
+
+        fit(data, LOSSES["focal"](gamma=gamma), seed=1, epochs=epochs, after_epoch=after)
+        cells = (f"{norms[epoch]:.2f}" for epoch in (*_SHOWN, epochs))
+        rows.append((f"{gamma:g}", *cells))
+    return rows
+
+
 def main() -> None:
     """Train, and write the tables."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.training.figures")
@@ -274,6 +310,13 @@ def main() -> None:
     norms, slopes = gradients(data)
     parts += ["## Norms of gradients of the last layer: 004, figure 4"]
     parts += [markdown_table(("epoch", "loss", "10% below", "median", "90% below"), norms)]
+    gammas = [f"γ = {gamma:g}" for gamma in _GAMMAS]
+    parts += ["## Where focal loss is least, by the frequency q: 004, figure 6"]
+    optima = [[f"{q:g}", *(f"{optimal_probability(q, g):.3f}" for g in _GAMMAS)] for q in _SHARES]
+    parts += [markdown_table(("q", *gammas), optima)]
+    parts += ["## Mean norms of the last features of training rows: 004, figure 10"]
+    heads = ("γ", *(f"epoch {epoch}" for epoch in (*_SHOWN, _EPOCHS)))
+    parts += [markdown_table(heads, feature_norms(data))]
     parts += ["## Median slopes in the label's probability: 002, figure 3"]
     parts += [markdown_table(("epoch", "loss", "right rows", "wrong rows"), slopes)]
     write_atomically(output, ("\n\n".join(parts) + "\n").encode())

@@ -64,6 +64,26 @@ def test_baselines_are_measured() -> None:
     np.testing.assert_allclose(figures.mean_probabilities(passes), expected)
 
 
+def test_focal_loss_is_least_at_a_less_certain_probability() -> None:
+    """Cross-entropy at q itself; others by a grid over the formula of eq. 5."""
+    grid = np.linspace(0, 1, 100_001)[1:-1]
+    for q in (0.2, 0.5, 0.9):
+        assert figures.optimal_probability(q, 0.0) == pytest.approx(q, abs=1e-6)
+        for gamma in (1.0, 3.0):
+            first = (1 - grid) ** gamma * q * np.log(grid)
+            risks = -first - grid**gamma * (1 - q) * np.log(1 - grid)
+            p = figures.optimal_probability(q, gamma)
+            assert p == pytest.approx(grid[risks.argmin()], abs=1e-5)
+            assert abs(p - 0.5) <= abs(q - 0.5) + 1e-6
+
+
+def test_norms_of_features_are_listed_by_gamma() -> None:
+    rows = figures.feature_norms(_data(), epochs=20)
+    assert [row[0] for row in rows] == ["0", "1", "2", "3"]
+    assert all(float(cell) > 0 for row in rows for cell in row[1:])
+    assert len({row[1:] for row in rows}) == 4
+
+
 def test_error_within_subjects() -> None:
     """By hand, and no effect of what is common to a subject: Masson and Loftus 2003, eq. 2."""
     values = np.array([[1.0, 2.0], [2.0, 5.0], [3.0, 5.0]])
