@@ -14,8 +14,7 @@ from lightning_fabric.strategies.ddp import DDPStrategy
 
 from recalib.errors import InputError
 from recalib.recipe import Recipe
-from training.engine.devices import accelerator_of
-from training.engine.kernels import choose_kernels
+from training.engine.kernels import accelerator_of, choose_kernels
 
 
 def launch_fabric(recipe: Recipe) -> Fabric:

@@ -1,4 +1,7 @@
-"""Which kernels of an accelerator are used: reproducible or fast ones, and float32 or TF32."""
+"""The accelerator of a recipe, and its kernels: reproducible or fast ones, float32 or TF32.
+
+Lightning Fabric takes seconds to import, and is not needed here.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,20 @@ from contextlib import contextmanager
 
 import torch
 
+from recalib.errors import InputError
+
 _LOGGER = logging.getLogger(__name__)
+
+
+def accelerator_of(device: str) -> str:
+    """Return `cpu`, `cuda` or `mps`; `InputError` for a device that torch does not see."""
+    cuda = torch.cuda.is_available()
+    kind, _, number = device.partition(":")
+    present = {"cuda": cuda and int(number or 0) < torch.cuda.device_count()}
+    present["mps"] = torch.backends.mps.is_available()
+    if not present.get(kind, True):
+        raise InputError("device", found=f"{device}, which torch does not see", accepted="cpu")
+    return "mps" if kind == "mps" else "cuda" if cuda and kind != "cpu" else "cpu"
 
 
 def choose_kernels(*, deterministic: bool) -> None:

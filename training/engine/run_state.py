@@ -29,8 +29,8 @@ from training.engine.checkpoint_format import (
 )
 from training.engine.checkpoints import Checkpoints
 from training.engine.continuation import check_continuation
-from training.engine.devices import accelerator_of
 from training.engine.evaluate import evaluating, forward
+from training.engine.kernels import accelerator_of
 from training.engine.objective import TrainingObjective
 from training.engine.optimizer import optimiser_for
 from training.engine.trainer import Trainer
