@@ -178,7 +178,7 @@ def _resemblance(loaded: LoadedCalibrator, batch: Batch, logits: Floats) -> str:
 
 
 #: By the name of an answer: what its version has, the option of the fit, and the field of the card.
-_THRESHOLDS = {
+THRESHOLDS = {
     "sets": ("thresholds of prediction sets", "sets", "sets"),
     "accepted": ("a threshold of rejection", "max_risk", "rejection"),
 }
@@ -186,7 +186,7 @@ _THRESHOLDS = {
 
 async def _check_thresholds(state: State, loaded: LoadedCalibrator, batch: Batch) -> None:
     """Raise `InputError` for an answer that the version has no thresholds for."""
-    for answer, (_, _, field) in _THRESHOLDS.items():
+    for answer, (_, _, field) in THRESHOLDS.items():
         if getattr(batch, answer) and getattr(loaded.calibrator.card, field) is None:
             await to_thread.run_sync(_refuse, state, loaded, answer)
 
@@ -200,7 +200,7 @@ def _refuse(state: State, loaded: LoadedCalibrator, answer: str) -> None:
 
 def versions_with_thresholds(tx: Transaction, model: Model, answer: str) -> list[int]:
     """Return those of a model's latest versions that give an answer: `sets` or `accepted`."""
-    versions, field = tx.calibrators.newest(model, 0.0, _MAX_VERSIONS), _THRESHOLDS[answer][2]
+    versions, field = tx.calibrators.newest(model, 0.0, _MAX_VERSIONS), THRESHOLDS[answer][2]
     return [row.version for row in versions if row.card.get(field) is not None]
 
 
@@ -215,7 +215,7 @@ def missing_thresholds(
     version: 0 or None for a model without a champion.
     others: versions of the model that give the answer.
     """
-    thresholds, option, _ = _THRESHOLDS[answer]
+    thresholds, option, _ = THRESHOLDS[answer]
     owner = f"version {version}" if version else "no champion"
     owner += f" of model {model!r}, without {thresholds}"
     versions = ", ".join(map(str, others)) or "none yet"

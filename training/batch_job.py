@@ -19,6 +19,7 @@ from recalib.files.fragments import Fragment, list_fragments
 from recalib.files.probabilities import ProbabilityFormat, answer_dtype, write_probabilities
 from recalib.references import MANIFEST_TYPE, ReferencedRows, check_content, unchanged
 from recalib.registry import BlobStore, Model, Registry
+from recalib.sets.rejection import accepts
 from training.batch_parts import BatchParts, StoredPart
 from training.checkpoint_blobs import sweep_job
 from training.dataset_rows import read_manifest
@@ -49,8 +50,9 @@ class BatchRequest(msgspec.Struct, frozen=True):
     #: Of the rows: the blob, which is a manifest for a data set by reference, and its content type.
     digest: str
     media_type: str
-    #: Whether the result has prediction sets.
+    #: Whether the result has prediction sets, and says which rows are accepted.
     sets: bool = False
+    accepted: bool = False
 
 
 def batch_handler(
@@ -127,7 +129,8 @@ class _Attempt:
         self._context, self._pause, self._request = context, pause, request
         self._file, self._selection = file, selection
         number = np.dtype("<f8" if file.dtype == np.float64 else "<f4")
-        self._dtype = answer_dtype(file.classes, number, sets=request.sets)
+        asked = {"sets": request.sets, "accepted": request.accepted}
+        self._dtype = answer_dtype(file.classes, number, **asked)
         self._answer: _Answer = partial(_answer, calibrator, request.input, self._dtype)
         self.parts = BatchParts(context, self._dtype)
 
@@ -250,6 +253,9 @@ def _answer(
     if "sets" in (dtype.names or ()):
         logits = calibrator.to_logits(scores, kind)
         answers["sets"] = calibrator.sets_of(answers["probabilities"], logits)
+    rejection = calibrator.card.rejection
+    if "accepted" in (dtype.names or ()) and rejection is not None:
+        answers["accepted"] = accepts(answers["probabilities"], rejection)
     return answers
 
 

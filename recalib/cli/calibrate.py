@@ -35,6 +35,9 @@ def calibrate(
     sets: Annotated[
         bool, typer.Option(help="Also write the prediction sets of a version that has them.")
     ] = False,
+    accepted: Annotated[
+        bool, typer.Option(help="Also write which rows a version with a rejection rule accepts.")
+    ] = False,
     scores: Scores = None,
     separator: Separator = None,
     key: ApiKey = None,
@@ -42,8 +45,8 @@ def calibrate(
 ) -> None:
     """Calibrate logits on a server.
 
-    The output file has `probabilities`, and `sets` with --sets; a .csv or .parquet file also has
-    the other columns of a table, such as ids.
+    The output file has `probabilities`, with --sets `sets` and with --accepted `accepted`; a .csv
+    or .parquet file also has the other columns of a table, such as ids.
 
     The rows count as traffic of the model, without labels: for rows of the past, use
     `recalib apply`, or a batch.
@@ -62,12 +65,15 @@ def calibrate(
         rows = read_file(data, selection, names, input=input, labels="optional")
         update(f"asking {server}")
         answer = client.predict(
-            model, rows.logits, calibrator=calibrator, input=input, ids=0, sets=sets
-        )
+            model, rows.logits, calibrator=calibrator, input=input, ids=0, sets=sets,
+            accepted=accepted,
+        )  # fmt: skip
         probabilities = answer.probabilities
         arrays: dict[str, Any] = {"probabilities": probabilities}
         if answer.sets is not None:
             arrays["sets"] = answer.sets
+        if answer.accepted is not None:
+            arrays["accepted"] = answer.accepted
         is_table = output.suffix != ".npz"
         others = other_columns(data, input, selection, names) if is_table else None
         write_answers(output, names, others, **arrays)
@@ -75,4 +81,5 @@ def calibrate(
     if json_output:
         print_json({"output": str(output), "rows": n, "classes": k})
     else:
-        say(f"saved {n} rows of {k} probabilities{' and sets' if sets else ''} to {output}")
+        others_text = "".join(f" and {name}" for name in arrays if name != "probabilities")
+        say(f"saved {n} rows of {k} probabilities{others_text} to {output}")

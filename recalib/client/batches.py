@@ -44,6 +44,7 @@ def create_batch(
     format: Literal["parquet", "npz"] = "parquet",
     input: Literal["logits", "probabilities"] = "logits",
     sets: bool = False,
+    accepted: bool = False,
     progress: Progress = True,
     timeout: float = _TRANSFER_TIMEOUT_SECONDS,
 ) -> Flow[Job]:
@@ -63,6 +64,8 @@ def create_batch(
     format: of the result.
     input: what `data` holds; it is never guessed.
     sets: whether the result also has `sets`, truth values (N, K), of a version with thresholds.
+    accepted: whether the result also has `accepted`, truth values (N,), of a version with a
+        threshold of rejection.
     progress: whether to show a progress bar on a terminal, or a function to call instead.
     timeout: seconds for the complete upload.
 
@@ -76,9 +79,11 @@ def create_batch(
     if (data is None) == (dataset is None):
         found = "neither" if data is None else "both"
         raise InputError("data, dataset", found=found, accepted="exactly one of the two")
+    answers = {"sets": sets, "accepted": accepted}
+    asked = [name for name, is_asked in answers.items() if is_asked]
     if data is None:
         fields = {"dataset": dataset, "version": version, "format": format}
-        body = encode_json(fields | ({"sets": True} if sets else {}))
+        body = encode_json(fields | dict.fromkeys(asked, True))
         request = Request("POST", place, {}, headers | JSON, body)
         return read((yield from send_checked(session, request)), Job)
     # A server that rejects an upload early closes the connection while the client still sends.
@@ -89,7 +94,7 @@ def create_batch(
     with progress_reporter("upload", progress) as report:
         upload.report = report
         query = {"version": str(version), "format": format, "input": input}
-        query |= {"sets": "true"} if sets else {}
+        query |= dict.fromkeys(asked, "true")
         headers |= {"Content-Type": upload.media_type}
         request = Request("POST", place, query, headers, upload)
         return read((yield from send_checked(session, request, timeout=timeout)), Job)

@@ -76,6 +76,8 @@ class Batch(Resource):
     format: Annotated[str, one_of(Literal["npz", "parquet"])]
     #: Whether the result has prediction sets.
     sets: bool = False
+    #: Whether the result says which rows are accepted.
+    accepted: bool = False
     #: Number of rows N.
     rows: int
     #: State of the job.

@@ -22,10 +22,17 @@ PROBABILITY_FORMATS: tuple[ProbabilityFormat, ...] = ("parquet", "npz")
 _TIME = (1980, 1, 1, 0, 0, 0)
 
 
-def answer_dtype(classes: int, number: np.dtype[Any], *, sets: bool) -> np.dtype[Any]:
-    """Return the type of the answer to a row: `probabilities` (K,), and `sets` (K,) on request."""
-    fields = [("probabilities", number, (classes,))]
-    return np.dtype(fields + [("sets", np.dtype(np.bool_), (classes,))] * sets)
+def answer_dtype(
+    classes: int, number: np.dtype[Any], *, sets: bool, accepted: bool
+) -> np.dtype[Any]:
+    """Return the type of the answer to a row.
+
+    It has `probabilities` (K,), and on request the truth values `sets` (K,) and `accepted`.
+    """
+    truth = np.dtype(np.bool_)
+    fields: list[Any] = [("probabilities", number, (classes,))]
+    fields += [("sets", truth, (classes,))] * sets
+    return np.dtype(fields + [("accepted", truth)] * accepted)
 
 
 def write_probabilities(
@@ -35,7 +42,9 @@ def write_probabilities(
     rows: int,
     dtype: np.dtype[Any],
 ) -> None:
-    """Write a file with an array (N, K) or a column of lists for each field of the answers.
+    """Write a file with an array or a column for each field of the answers.
+
+    Those of a field (K,) are (N, K), or lists.
 
     The same pieces give the same bytes. In Parquet each piece is a row group.
 
@@ -55,15 +64,20 @@ def write_probabilities(
 
 def _write_parquet(sink: _Sink, pieces: Iterable[NDArray[Any]], dtype: np.dtype[Any]) -> None:
     names = dtype.names or ()
-    schema = pa.schema([(name, pa.list_(pa.from_numpy_dtype(dtype[name].base))) for name in names])
+    types = {name: pa.from_numpy_dtype(dtype[name].base) for name in names}
+    schema = pa.schema(
+        [(name, pa.list_(kind) if dtype[name].shape else kind) for name, kind in types.items()]
+    )
     # Nearly all values differ, so a dictionary of them would only take space.
     options = {"use_dictionary": False, "write_page_checksum": True}
     with pq.ParquetWriter(sink, schema, **options) as writer:
         for piece in pieces:
             rows, classes = piece["probabilities"].shape
             offsets = np.arange(rows + 1, dtype=np.int32) * classes
+            columns = [pa.array(piece[name].ravel()) for name in names]
             columns = [
-                pa.ListArray.from_arrays(offsets, pa.array(piece[name].ravel())) for name in names
+                pa.ListArray.from_arrays(offsets, column) if dtype[name].shape else column
+                for name, column in zip(names, columns, strict=True)
             ]
             writer.write_table(pa.Table.from_arrays(columns, schema=schema), row_group_size=rows)
 

@@ -20,7 +20,7 @@ from service.access.authenticator import current_principal
 from service.access.job_queue import enqueue
 from service.access.visible_jobs import job_of_model
 from service.batches.schemas import BatchCreate
-from service.calibration import missing_thresholds, versions_with_thresholds
+from service.calibration import THRESHOLDS, missing_thresholds, versions_with_thresholds
 from service.idempotency import run_once
 from service.serving.loaded_calibrators import CHAMPION, UNCALIBRATED
 from service.upload_checks import count_numbers, count_rows
@@ -47,6 +47,7 @@ class _Upload(BaseModel):
     format: str
     input: str
     sets: bool
+    accepted: bool
     digest: str
 
 
@@ -60,13 +61,14 @@ def create_batch(tx: Transaction, model: str, request: BatchCreate, key: str | N
     ConflictError: `key` was used with another request.
     """
     owner = tx.models.get(model)
+    answers = {"sets": request.sets, "accepted": request.accepted}
 
     def act() -> Job:
         tx.models.hold(owner)
         dataset = tx.datasets.get(owner, request.dataset)
-        version = _resolve(tx, owner, request.version, dataset.input, request.sets)
+        version = _resolve(tx, owner, request.version, dataset.input, answers)
         rows = _Rows(dataset.digest, dataset.media_type, dataset.input, dataset.rows, dataset.name)
-        return _enqueue(tx, owner, version, request.format, request.sets, rows)
+        return _enqueue(tx, owner, version, request.format, answers, rows)
 
     return run_once(tx, key, f"create_batch {model}", request, 202, Job, act)
 
@@ -78,6 +80,7 @@ async def upload_batch(
     format: ProbabilityFormat,
     input: Input,
     sets: bool,
+    accepted: bool,
     media_type: str,
     pieces: AsyncIterable[bytes],
     key: str | None,
@@ -98,24 +101,25 @@ async def upload_batch(
     NotFoundError: no such model or version.
     ConflictError: `key` was used with another request.
     """
+    answers = {"sets": sets, "accepted": accepted}
 
     def check() -> Model:
         with store.reading() as tx:
             owner = tx.models.get(model)
-            _resolve(tx, owner, version, input, sets)
+            _resolve(tx, owner, version, input, answers)
         return owner
 
     def register(blob: BlobWriter, owner: Model, count: int) -> Job:
         request = _Upload(
-            version=version, format=format, input=input, sets=sets, digest=blob.digest
+            version=version, format=format, input=input, **answers, digest=blob.digest
         )
         rows = _Rows(blob.digest, media_type, input, count, None)
         with store.storing(blob) as (tx, digest):
 
             def act() -> Job:
                 tx.models.hold(owner)
-                number = _resolve(tx, owner, version, input, sets)
-                return _enqueue(tx, owner, number, format, sets, rows)
+                number = _resolve(tx, owner, version, input, answers)
+                return _enqueue(tx, owner, number, format, answers, rows)
 
             job = run_once(tx, key, f"create_batch {model}", request, 202, Job, act)
         if key is not None and blob.is_new:
@@ -147,17 +151,17 @@ def get_batch_content(store: Registry, model: str, id: str) -> tuple[Batch, Iter
 
 
 def _resolve(
-    tx: Transaction, model: Model, name: int | str, input: Input, sets: bool
+    tx: Transaction, model: Model, name: int | str, input: Input, answers: dict[str, bool]
 ) -> int | None:
     """Return the number of a version; None for the probabilities of a model without a champion."""
     number = None
     if not (name == CHAMPION and model.serve_uncalibrated) or tx.aliases.find(model, CHAMPION):
         number = resolve_version(tx, model, name, input, "version")
-    if sets:
+    for answer in (answer for answer, is_asked in answers.items() if is_asked):
         card = {} if number is None else tx.calibrators.get(model, number).card
-        if card.get("sets") is None:
-            others = versions_with_thresholds(tx, model, "sets")
-            raise missing_thresholds("sets", model.name, number, others)
+        if card.get(THRESHOLDS[answer][2]) is None:
+            others = versions_with_thresholds(tx, model, answer)
+            raise missing_thresholds(answer, model.name, number, others)
     return number
 
 
@@ -166,7 +170,7 @@ def _enqueue(
     model: Model,
     version: int | None,
     format: ProbabilityFormat,
-    sets: bool,
+    answers: dict[str, bool],
     rows: _Rows,
 ) -> Job:
     payload: dict[str, Any] = {
@@ -178,8 +182,10 @@ def _enqueue(
         "rows": rows.count,
         "digest": rows.digest,
         "media_type": rows.media_type,
-        "sets": sets,
+        "sets": answers["sets"],
     }
+    if answers["accepted"]:  # workers of earlier versions do not know it
+        payload["accepted"] = True
     upload = {"upload": rows.digest} if rows.dataset is None else None
     job = enqueue(tx, BATCH, payload, model=model, checkpoint=upload)
     source = rows.dataset or f"an upload, sha256 {rows.digest}"

@@ -18,7 +18,7 @@ from recalib.registry import Registry
 from recalib.registry.job_kinds import BATCH
 from service.access.visible_jobs import job_of_model
 from service.batches import handlers
-from service.batches.schemas import SETS_DESCRIPTION, BatchCreate
+from service.batches.schemas import ACCEPTED_DESCRIPTION, SETS_DESCRIPTION, BatchCreate
 from service.deletion import delete_job
 from service.http.bodies import decode_json, parse_media_type, validate
 from service.http.force_parameter import Force
@@ -78,6 +78,7 @@ async def create_batch(
         Input, Query(description="What the file holds; never guessed from its values.")
     ] = "logits",
     sets: Annotated[bool, Query(description=SETS_DESCRIPTION)] = False,
+    accepted: Annotated[bool, Query(description=ACCEPTED_DESCRIPTION)] = False,
     idempotency_key: IdempotencyKey = None,
 ) -> Job:
     """Calibrate a file of any size: a data set, or an upload.
@@ -100,6 +101,7 @@ async def create_batch(
         format,
         input,
         sets,
+        accepted,
         media_type,
         request.stream(),
         idempotency_key,
@@ -144,7 +146,10 @@ def delete_batch(
     responses=_CONTENT | problems(404),
 )
 def get_batch_content(model: str, batch_id: str, state: StateDependency) -> StreamingResponse:
-    """Download the file of a batch: `probabilities`, and `sets` if asked, in the order of rows."""
+    """Download the file of a batch, in the order of its rows.
+
+    It has `probabilities`, and `sets` and `accepted` if asked.
+    """
     batch, chunks = handlers.get_batch_content(state.registry, model, batch_id)
     headers = {
         "Content-Disposition": f'attachment; filename="{batch.id}.{batch.format}"',

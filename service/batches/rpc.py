@@ -43,7 +43,7 @@ class Batches:
         if await anext(chunks, None) is not None:
             found = "chunks, and a header with `dataset`"
             raise InputError("chunk", found=found, accepted="one of the two")
-        fields = {name: arguments[name] for name in ("version", "format", "sets")}
+        fields = {name: arguments[name] for name in ("version", "format", "sets", "accepted")}
         create = validate(BatchCreate, {"dataset": header.dataset, **fields})
         job = await to_thread.run_sync(rest.enqueue, registry, model, create, key)
         return to_message(pb.Job, job)

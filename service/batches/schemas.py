@@ -9,6 +9,10 @@ from service.schemas.field_types import VERSION_DESCRIPTION, Text, Version
 
 SETS_DESCRIPTION = "Whether the result also has `sets`: the prediction sets of each row."
 
+ACCEPTED_DESCRIPTION = (
+    "Whether the result also has `accepted`: whether each row reaches the threshold of rejection."
+)
+
 
 class BatchCreate(BaseModel):
     """A request to calibrate the rows of a data set."""
@@ -19,3 +23,4 @@ class BatchCreate(BaseModel):
     version: Version = Field("champion", description=VERSION_DESCRIPTION)
     format: ProbabilityFormat = Field("parquet", description="Format of the result.")
     sets: bool = Field(False, description=SETS_DESCRIPTION)
+    accepted: bool = Field(False, description=ACCEPTED_DESCRIPTION)

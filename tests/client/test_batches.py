@@ -55,6 +55,8 @@ def test_client_sends_arrays_and_downloads(client: Either, model: str, tmp_path:
     for request in ({"dataset": "val"}, {"data": LOGITS}):
         with pytest.raises(InvalidRequestError, match="without thresholds of prediction sets"):
             client.create_batch(model, **request, sets=True, progress=False)
+        with pytest.raises(InvalidRequestError, match="without a threshold of rejection"):
+            client.create_batch(model, **request, accepted=True, progress=False)
 
 
 @pytest.mark.slow

@@ -27,7 +27,8 @@ def model(server: Server) -> str:
         client.upload_dataset("asked", "val", LOGITS, LABELS, progress=False)
         for map, promote in (("temperature", True), ("identity", False)):
             client.wait(client.fit("asked", "val", map=map, promote=promote), progress=False)
-        client.wait(client.fit("asked", "val", sets="lac", promote=False), progress=False)
+        answers = {"sets": "lac", "max_risk": 0.5}
+        client.wait(client.fit("asked", "val", **answers, promote=False), progress=False)
     return "asked"
 
 
@@ -55,12 +56,20 @@ def test_output_equals_apply(cli: Cli, server: Server, served: str) -> None:
     np.testing.assert_array_equal(cli.probabilities("1.npz"), actual)
     cli("calibrate", "val.npz", *there, "-o", "2.npz", "--calibrator", "2")
     assert np.abs(cli.probabilities("2.npz") - actual).max() > 0.01
-    result = cli("calibrate", "val.npz", *there, "-o", "3.npz", "--calibrator", "3", "--sets")
+    third = (*there, "-o", "3.npz", "--calibrator", "3")
+    result = cli("calibrate", "val.npz", *third, "--sets")
     assert result.out == "saved 300 rows of 4 probabilities and sets to 3.npz\n"
-    expected = recalib.fit(LOGITS, LABELS, sets="lac").predict_set(LOGITS.astype(np.float32))
+    fitted, rows = recalib.fit(LOGITS, LABELS, sets="lac", max_risk=0.5), LOGITS.astype(np.float32)
+    expected = fitted.predict_set(rows)
     np.testing.assert_array_equal(np.load(cli.folder / "3.npz")["sets"], expected)
+    result = cli("calibrate", "val.npz", *third, "--sets", "--accepted")
+    assert result.out == "saved 300 rows of 4 probabilities and sets and accepted to 3.npz\n"
+    accepted = np.load(cli.folder / "3.npz")["accepted"]
+    np.testing.assert_array_equal(accepted, fitted.is_accepted(rows))
     result = cli("calibrate", "val.npz", *there, "-o", "4.npz", "--sets")
     assert "version 1 of model 'asked', without thresholds of prediction sets" in result.err
+    result = cli("calibrate", "val.npz", *there, "-o", "4.npz", "--accepted")
+    assert "version 1 of model 'asked', without a threshold of rejection" in result.err
 
     probabilities = cli.probabilities("2.npz")  # by identity: softmax(logits)
     cli.write("p.npz", write_npz(probabilities, None, "probabilities"))

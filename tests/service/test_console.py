@@ -112,6 +112,16 @@ def test_a_version_shows_its_reliability_with_the_numbers(browser: Browser, read
     assert "models/digits/versions/1/reliability.svg?small=1&amp;" in pictures
 
 
+def test_a_version_shows_its_rule_of_rejection(browser: Browser, ready: Service) -> None:
+    ready.fitted(max_risk=0.5)
+    rule = ready.client.get("/v1/models/digits/calibrators/2").json()["card"]["rejection"]
+    page = browser.get("models/digits/versions/2").text
+    share = 100 * rule["accepted"] / rule["rows"]
+    assert f"confidence of at least {rule['threshold']:.4g} are accepted, {share:.1f}% of" in page
+    assert "at most 50% is wrong, with a probability of 0.9" in page
+    assert "Rejection" not in browser.get("models/digits/versions/1").text
+
+
 def test_a_person_who_opens_a_page_starts_what_draws(
     browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,15 +9,18 @@ from typing import Any
 import grpc
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from numpy.typing import NDArray
 
 import recalib
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from service.grpc.generated.recalib.v2wire import inference_pb2 as v2
-from tests.service.conftest import NPY, Service, npy
+from tests.files.examples import write_npz
+from tests.service.conftest import NPY, NPZ, Service, npy
 from tests.service.stubs import Rpc, refused, violations
 from tests.service.test_bad_input import check
+from tests.service.test_batches import parts
 from tests.service.test_formats import ARROW, URL
 from tests.service.test_grpc_inference import question as v2_question
 from tests.service.test_grpc_inference import tensor as v2_tensor
@@ -108,6 +111,39 @@ def test_version_without_a_threshold_accepts_nothing(ready: Service, rpc: Rpc) -
     names = [each["name"] for each in ready.client.get("/v2/models/digits").json()["outputs"]]
     assert "accepted" not in names
     check(ready.calibrate(LOGITS, accepted="1"), 422, "accepted", "'1'")
+    url, content = "/v1/models/digits/batches", write_npz(LOGITS, None)
+    for answer in (
+        ready.client.post(url, json={"dataset": "validation", "accepted": True}),
+        ready.client.post(url, content=content, headers=NPZ, params={"accepted": "true"}),
+    ):
+        check(answer, 422, "accepted", found)
+    create = parts(content, accepted=True)
+    error = refused(grpc.StatusCode.INVALID_ARGUMENT, rpc.batches.create_batch, create)
+    assert found in violations(error)["accepted"]
+
+
+def test_batch_says_which_rows_are_accepted(
+    ready: Service, rpc: Rpc, expected: NDArray[np.bool_]
+) -> None:
+    """Of an upload over REST and gRPC, and of a data set; the batch says that it has them."""
+    body, url = write_npz(LOGITS, None), "/v1/models/digits/batches"
+    query = {"format": "npz", "accepted": "true"}
+    job = ready.client.post(url, content=body, headers=NPZ, params=query).json()
+    of_rpc = rpc.batches.create_batch(parts(body, format=pb.BATCH_FORMAT_NPZ, accepted=True))
+    both = {"dataset": "validation", "accepted": True, "sets": True}
+    of_data = ready.client.post(url, json=both).json()
+    for _ in range(3):
+        ready.work()
+    for id in (job["id"], of_rpc.id):
+        content = ready.client.get(f"{url}/{id}/content").content
+        np.testing.assert_array_equal(np.load(io.BytesIO(content))["accepted"], expected)
+    table = pq.read_table(io.BytesIO(ready.client.get(f"{url}/{of_data['id']}/content").content))
+    assert table.column_names == ["probabilities", "sets", "accepted"]
+    assert table["accepted"].type == pa.bool_()
+    assert rpc.batches.get_batch(pb.GetBatchRequest(model="digits", id=of_rpc.id)).accepted
+    assert ready.client.get(f"{url}/{of_data['id']}").json()["accepted"] is True
+    plain = ready.client.post(url, json={"dataset": "validation"}).json()
+    assert ready.client.get(f"{url}/{plain['id']}").json()["accepted"] is False
 
 
 def test_rpc_fits_a_threshold(ready: Service, rpc: Rpc) -> None:

@@ -43,7 +43,7 @@ _CLASSES = 50
 def calibrator() -> Calibrator:
     logits, labels = draw(300, _CLASSES, 2.0)
     fitted: Calibrator = recalib.fit(logits, labels).fit_sets(logits, labels, "aps", 0.5)
-    return fitted
+    return fitted.fit_rejection(logits, labels, 0.75)
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def logits_of(rows: int) -> NDArray[np.float32]:
 
 
 def enqueue(
-    registry: Registry, model: Model, rows: int, format: str = "parquet", sets: bool = False
+    registry: Registry, model: Model, rows: int, format: str = "parquet", **answers: bool
 ) -> Job:
     """Upload rows, and enqueue their calibration."""
     with registry.blobs.writer() as blob:
@@ -81,7 +81,7 @@ def enqueue(
             payload = {
                 "model": model.name, "dataset": None, "version": 1, "format": format,
                 "input": "logits", "rows": rows, "digest": digest,
-                "media_type": "application/x-npz", "sets": sets,
+                "media_type": "application/x-npz", **answers,
             }  # fmt: skip
             return tx.jobs.enqueue(BATCH, payload, model=model, checkpoint={"upload": digest})
 
@@ -166,11 +166,14 @@ def test_file_has_the_probabilities_of_all_rows(
 
 @pytest.mark.sqlite_only
 @pytest.mark.parametrize("format", ["parquet", "npz"])
-def test_sets_are_beside_the_probabilities(
+def test_sets_and_accepted_rows_are_beside_the_probabilities(
     registry: Registry, model: Model, calibrator: Calibrator, small_parts: None, format: str
 ) -> None:
-    """Those of `predict_set`, over several parts, and the probabilities of a batch without them."""
-    job, without = (enqueue(registry, model, 350, format, sets=sets) for sets in (True, False))
+    """Those of the library, over several parts, and the probabilities of a batch without them."""
+    job, without = (
+        enqueue(registry, model, 350, format, **dict.fromkeys(asked, True))
+        for asked in (["sets", "accepted"], [])
+    )
     assert work(registry)
     assert work(registry)
     contents = [io.BytesIO(file_of(registry, each)) for each in (job, without)]
@@ -181,10 +184,15 @@ def test_sets_are_beside_the_probabilities(
             {name: np.array(values) for name, values in pq.read_table(content).to_pydict().items()}
             for content in contents
         )
-    assert list(answers) == ["probabilities", "sets"]
+    assert list(answers) == ["probabilities", "sets", "accepted"]
+    assert list(plain) == ["probabilities"]
     np.testing.assert_array_equal(answers["probabilities"], plain["probabilities"])
     assert answers["sets"].dtype == np.bool_
     np.testing.assert_array_equal(answers["sets"], calibrator.predict_set(logits_of(350)))
+    accepted = calibrator.is_accepted(logits_of(350))
+    assert set(accepted.tolist()) == {False, True}
+    assert answers["accepted"].dtype == np.bool_
+    np.testing.assert_array_equal(answers["accepted"], accepted)
 
 
 def test_stopped_batch_goes_on_from_its_last_part(

@@ -987,7 +987,7 @@ class EvaluationPage(_message.Message):
     def __init__(self, items: _Optional[_Iterable[_Union[Evaluation, _Mapping]]] = ..., next_cursor: _Optional[str] = ...) -> None: ...
 
 class BatchHeader(_message.Message):
-    __slots__ = ("model", "version", "format", "dataset", "content_type", "input", "sets")
+    __slots__ = ("model", "version", "format", "dataset", "content_type", "input", "sets", "accepted")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     FORMAT_FIELD_NUMBER: _ClassVar[int]
@@ -995,6 +995,7 @@ class BatchHeader(_message.Message):
     CONTENT_TYPE_FIELD_NUMBER: _ClassVar[int]
     INPUT_FIELD_NUMBER: _ClassVar[int]
     SETS_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     model: str
     version: str
     format: BatchFormat
@@ -1002,7 +1003,8 @@ class BatchHeader(_message.Message):
     content_type: str
     input: Input
     sets: bool
-    def __init__(self, model: _Optional[str] = ..., version: _Optional[str] = ..., format: _Optional[_Union[BatchFormat, str]] = ..., dataset: _Optional[str] = ..., content_type: _Optional[str] = ..., input: _Optional[_Union[Input, str]] = ..., sets: _Optional[bool] = ...) -> None: ...
+    accepted: bool
+    def __init__(self, model: _Optional[str] = ..., version: _Optional[str] = ..., format: _Optional[_Union[BatchFormat, str]] = ..., dataset: _Optional[str] = ..., content_type: _Optional[str] = ..., input: _Optional[_Union[Input, str]] = ..., sets: _Optional[bool] = ..., accepted: _Optional[bool] = ...) -> None: ...
 
 class CreateBatchRequest(_message.Message):
     __slots__ = ("header", "chunk")
@@ -1041,7 +1043,7 @@ class ListBatchesRequest(_message.Message):
     def __init__(self, model: _Optional[str] = ..., limit: _Optional[int] = ..., cursor: _Optional[str] = ...) -> None: ...
 
 class Batch(_message.Message):
-    __slots__ = ("id", "model", "version", "dataset", "input", "format", "rows", "state", "progress", "error", "digest", "size_bytes", "created_at", "finished_at", "uncalibrated", "sets")
+    __slots__ = ("id", "model", "version", "dataset", "input", "format", "rows", "state", "progress", "error", "digest", "size_bytes", "created_at", "finished_at", "uncalibrated", "sets", "accepted")
     ID_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -1058,6 +1060,7 @@ class Batch(_message.Message):
     FINISHED_AT_FIELD_NUMBER: _ClassVar[int]
     UNCALIBRATED_FIELD_NUMBER: _ClassVar[int]
     SETS_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     id: str
     model: str
     version: int
@@ -1074,7 +1077,8 @@ class Batch(_message.Message):
     finished_at: _timestamp_pb2.Timestamp
     uncalibrated: bool
     sets: bool
-    def __init__(self, id: _Optional[str] = ..., model: _Optional[str] = ..., version: _Optional[int] = ..., dataset: _Optional[str] = ..., input: _Optional[_Union[Input, str]] = ..., format: _Optional[_Union[BatchFormat, str]] = ..., rows: _Optional[int] = ..., state: _Optional[_Union[JobState, str]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., error: _Optional[str] = ..., digest: _Optional[str] = ..., size_bytes: _Optional[int] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., finished_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., uncalibrated: _Optional[bool] = ..., sets: _Optional[bool] = ...) -> None: ...
+    accepted: bool
+    def __init__(self, id: _Optional[str] = ..., model: _Optional[str] = ..., version: _Optional[int] = ..., dataset: _Optional[str] = ..., input: _Optional[_Union[Input, str]] = ..., format: _Optional[_Union[BatchFormat, str]] = ..., rows: _Optional[int] = ..., state: _Optional[_Union[JobState, str]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., error: _Optional[str] = ..., digest: _Optional[str] = ..., size_bytes: _Optional[int] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., finished_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., uncalibrated: _Optional[bool] = ..., sets: _Optional[bool] = ..., accepted: _Optional[bool] = ...) -> None: ...
 
 class BatchPage(_message.Message):
     __slots__ = ("items", "next_cursor")
