@@ -17,12 +17,12 @@ from recalib.calibrator import Calibrator
 from recalib.core.card import Card, DataSummary
 from recalib.core.decoding import convert
 from recalib.core.options import options_of
-from recalib.errors import ConflictError, RecalibError, UnavailableError
+from recalib.errors import ConflictError, InputError, RecalibError, UnavailableError
 from recalib.fitting.fit import fit
 from recalib.fitting.request import candidate_of, promise_options
 from recalib.fitting.row_digests import encode_digests, row_digests
 from recalib.registry import Challenger, Model, MonitorRow, Transaction
-from recalib.registry.alerts import drift_onset
+from recalib.registry.alerts import drift_onset, no_threshold_text
 from recalib.registry.job_kinds import REFIT
 from training.logit_samples import LabelledSample, read_labelled_sample
 from training.pause import Pause
@@ -128,7 +128,10 @@ def run_refit(context: JobContext, pause: Callable[[], object] = lambda: None) -
     except UnavailableError:
         raise
     except RecalibError as error:
-        _finish_without_candidate(context, model, champion.version, f"it cannot be fitted: {error}")
+        reason = f"it cannot be fitted: {error}"
+        if isinstance(error, InputError) and error.field == "max_risk" and card.rejection:
+            reason = no_threshold_text(model, len(rows), card.rejection.risk)
+        _finish_without_candidate(context, model, champion.version, reason)
         return
     digests = encode_digests(row_digests(rows.logits))
     _publish(context, model, champion.version, calibrator, digests, now, end)

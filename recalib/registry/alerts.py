@@ -39,6 +39,15 @@ def earlier_champions(tx: Transaction, model: Model, version: int) -> list[int]:
     ]
 
 
+def no_threshold_text(model: Model, rows: int, risk: float) -> str:
+    """Return why a refit on `rows` has no threshold of rejection, and what an operator can do."""
+    return (
+        f"half of {rows} labelled predictions makes no threshold of rejection certain to keep the "
+        f"risk of {risk:g}, and the champion stays; more labels may, or a version with a larger "
+        f"risk: recalib api fit model={model.name} dataset=NAME max_risk:={min(2 * risk, 0.9):g}"
+    )
+
+
 def next_command(tx: Transaction, model: Model, alert: Alert, server: str) -> str:
     """Return the next command of an operator.
 
@@ -57,6 +66,8 @@ def next_command(tx: Transaction, model: Model, alert: Alert, server: str) -> st
         if changes and changes[0].from_version == best:
             return f"recalib rollback {model.name}{option}"
         return f"recalib promote {model.name} {best}{option}"
-    if candidate is not None or model.monitoring.capture == 0:
+    # Its reason says what a refit needs; a second one would end as the last one.
+    last = next((event.kind for event in tx.monitors.events(model, 1)), None)
+    if candidate is not None or model.monitoring.capture == 0 or last == "refit_impossible":
         return f"recalib monitoring {model.name}{option}"
     return f"recalib api refit model={model.name}{option}"

@@ -8,10 +8,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from recalib.contract.alerts import Alert
 from recalib.registry import Registry
-from tests.training.test_refit_job import shadowed
+from recalib.registry.alerts import next_command
+from recalib.registry.job_kinds import REFIT
+from tests.training.test_refit_job import shadowed, work
 from tests.training.watched import CAPTURING, a_champion, serve
 from training.monitoring_job import watch
+from training.refit_job import request_refit
 from training.shadow_comparison import compare
 
 pytestmark = pytest.mark.sqlite_only
@@ -66,6 +70,38 @@ def test_broken_risk_is_found_in_captured_rows(registry: Registry) -> None:
     assert alert["confidence"] == pytest.approx(0.6)
     assert alert["accuracy"] < 0.55
     assert "the promised accuracy is too high by" in alert["summary"]
+
+
+def test_refit_without_a_threshold_says_what_to_do(registry: Registry) -> None:
+    """The champion stays, and the next command shows the reason; a refit would end the same way."""
+    settings = replace(CAPTURING, tolerance=0.3, objective=0.4)
+    model = a_champion(registry, settings, max_risk=0.4)
+
+    def nearly_random(probabilities: NDArray[np.float32]) -> NDArray[np.int64]:
+        return np.random.default_rng(0).integers(0, 4, len(probabilities))
+
+    rows = {"ago": 4_000, "temperature": 3.0, "rows": 1_500, "seconds": 2_000}
+    serve(registry, model, **rows, label=nearly_random)
+    watch(registry, model)
+    with registry.transaction() as tx:
+        row = tx.monitors.find(model, 1)
+        assert row is not None
+        assert row.status["state"] == "stale"
+        assert row.status["alert"]["command"] == "recalib api refit model=resnet"
+        request_refit(tx, model, "the calibrator is stale")
+    work(registry, REFIT)
+    with registry.reading() as tx:
+        (event, *_) = tx.monitors.events(model, 1)
+        alert = Alert.model_validate(row.status["alert"])
+        command = next_command(tx, model, alert, "")
+        champion = tx.aliases.find(model, "champion")
+    assert event.kind == "refit_impossible"
+    assert "no threshold of rejection certain to keep the risk of 0.4" in event.reason
+    assert "the champion stays" in event.reason
+    assert event.reason.endswith("recalib api fit model=resnet dataset=NAME max_risk:=0.8")
+    assert command == "recalib monitoring resnet"
+    assert champion is not None
+    assert champion.version == 1
 
 
 def test_without_captured_rows_sets_are_not_monitored(registry: Registry) -> None:
