@@ -128,9 +128,8 @@ class _Attempt:
     ) -> None:
         self._context, self._pause, self._request = context, pause, request
         self._file, self._selection = file, selection
-        number = np.dtype("<f8" if file.dtype == np.float64 else "<f4")
-        asked = {"sets": request.sets, "accepted": request.accepted}
-        self._dtype = answer_dtype(file.classes, number, **asked)
+        kind = np.dtype("<f8" if file.dtype == np.float64 else "<f4")
+        self._dtype = answer_dtype(file.classes, kind, sets=request.sets, accepted=request.accepted)
         self._answer: _Answer = partial(_answer, calibrator, request.input, self._dtype)
         self.parts = BatchParts(context, self._dtype)
 
@@ -253,9 +252,8 @@ def _answer(
     if "sets" in (dtype.names or ()):
         logits = calibrator.to_logits(scores, kind)
         answers["sets"] = calibrator.sets_of(answers["probabilities"], logits)
-    rejection = calibrator.card.rejection
-    if "accepted" in (dtype.names or ()) and rejection is not None:
-        answers["accepted"] = accepts(answers["probabilities"], rejection)
+    if (rule := calibrator.card.rejection) and "accepted" in (dtype.names or ()):
+        answers["accepted"] = accepts(answers["probabilities"], rule)
     return answers
 
 

@@ -17,12 +17,12 @@ from recalib.calibrator import Calibrator
 from recalib.core.card import Card, DataSummary
 from recalib.core.decoding import convert
 from recalib.core.options import options_of
-from recalib.errors import ConflictError, InputError, RecalibError, UnavailableError
+from recalib.errors import ConflictError, RecalibError, UnavailableError
 from recalib.fitting.fit import fit
 from recalib.fitting.request import candidate_of, promise_options
 from recalib.fitting.row_digests import encode_digests, row_digests
 from recalib.registry import Challenger, Model, MonitorRow, Transaction
-from recalib.registry.alerts import drift_onset, no_threshold_text
+from recalib.registry.alerts import drift_onset, failed_refit_text
 from recalib.registry.job_kinds import REFIT
 from training.logit_samples import LabelledSample, read_labelled_sample
 from training.pause import Pause
@@ -53,10 +53,8 @@ def refit_is_due(tx: Transaction, model: Model, state: str, now: float) -> str |
     if tx.candidates.open(model) is not None:
         return None
     wait = max(monitoring.maturity_seconds, monitoring.cohort_seconds)
-    soon = wait
-    if monitoring.capture > 0:
-        soon = max(monitoring.maturity_seconds / 10, monitoring.cohort_seconds)
-    pauses = {"refitted": wait, "refit_impossible": soon}
+    soon = max(monitoring.maturity_seconds / 10, monitoring.cohort_seconds)
+    pauses = {"refitted": wait, "refit_impossible": soon if monitoring.capture > 0 else wait}
     last = [
         (event.at, pauses[event.kind])
         for event in tx.monitors.events(model, 100)
@@ -128,9 +126,7 @@ def run_refit(context: JobContext, pause: Callable[[], object] = lambda: None) -
     except UnavailableError:
         raise
     except RecalibError as error:
-        reason = f"it cannot be fitted: {error}"
-        if isinstance(error, InputError) and error.field == "max_risk" and card.rejection:
-            reason = no_threshold_text(model, len(rows), card.rejection.risk)
+        reason = failed_refit_text(error, model, len(rows), card.rejection)
         _finish_without_candidate(context, model, champion.version, reason)
         return
     digests = encode_digests(row_digests(rows.logits))

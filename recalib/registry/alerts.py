@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from recalib.core.card import Rejection
+from recalib.errors import InputError, RecalibError
 from recalib.registry.aliases import CHAMPION
 from recalib.registry.records import Model
 from recalib.registry.transaction import Transaction
@@ -39,8 +41,13 @@ def earlier_champions(tx: Transaction, model: Model, version: int) -> list[int]:
     ]
 
 
-def no_threshold_text(model: Model, rows: int, risk: float) -> str:
-    """Return why a refit on `rows` has no threshold of rejection, and what an operator can do."""
+def failed_refit_text(
+    error: RecalibError, model: Model, rows: int, rejection: Rejection | None
+) -> str:
+    """Return why a refit on `rows` fails, and without a threshold what an operator can do."""
+    if rejection is None or not isinstance(error, InputError) or error.field != "max_risk":
+        return f"it cannot be fitted: {error}"
+    risk = rejection.risk
     return (
         f"half of {rows} labelled predictions makes no threshold of rejection certain to keep the "
         f"risk of {risk:g}, and the champion stays; more labels may, or a version with a larger "
