@@ -207,8 +207,7 @@ class _Attempt:
             with registry.storing(blob, self._context.finishing) as (tx, digest):
                 files = {f"probabilities.{request.format}": {"digest": digest, "bytes": size}}
                 result = {"version": request.version, "rows": request.rows, "files": files}
-                if request.version is None:
-                    result["uncalibrated"] = True
+                result |= {"uncalibrated": True} if request.version is None else {}
                 tx.jobs.succeed(self._context.lease, result)
 
     def _answers(self, first_row: int) -> Iterator[NDArray[Any]]:

@@ -250,9 +250,7 @@ def _publish(
 def _drop_proven_candidate(tx: Transaction, model: Model, actor: str, version: int) -> None:
     """Drop a proven candidate that waits for a decision when a user requests another refit."""
     proven = tx.candidates.open(model)
-    if proven is None or proven.verdict != "proven":
-        return
-    if tx.candidates.drop(model, proven.version):
+    if proven and proven.verdict == "proven" and tx.candidates.drop(model, proven.version):
         reason = f"candidate {version} was requested, and replaces it"
         tx.monitors.record(model, proven.version, "dropped", actor, reason)
 
