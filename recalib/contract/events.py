@@ -101,8 +101,8 @@ class AuditEntry(Resource):
     id: int
     #: When.
     at: Time
-    #: An API key's name, `oidc:` and a token's subject, `cli:` and a user, `monitor`, or
-    #: `anonymous` if no key is required.
+    #: An API key's name, a token's subject after `oidc` and a colon, a user after `cli` and a
+    #: colon, `monitor`, or `anonymous` if no key is required.
     actor: str
     #: The operation id, or a similar name.
     action: str

@@ -271,7 +271,7 @@ def rows_of(
     class_rows, group = None, _groups(batch)
     if matrix is not None and labels is not None and watched is not None:
         class_rows = ClassRows.from_probabilities(matrix, labels, time, watched, groups=group)
-    kept = kept_of(matrix, labels, promises or {})
+    kept = kept_of(matrix, labels, promises or Promises())
     if class_rows is None and (matrix is None or matrix.shape[1] > 2):
         predicted = None  # not used
     if not with_matrix:

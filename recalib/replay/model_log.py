@@ -47,7 +47,7 @@ class ModelLogOptions:
     #: Names of the classes, if they are known: see `LogSchema`.
     class_names: tuple[str, ...] = ()
     #: Promises of the version, which are monitored.
-    promises: Promises = field(default_factory=dict)
+    promises: Promises = field(default_factory=Promises)
 
 
 class LogSummary(NamedTuple):

@@ -5,9 +5,9 @@ Legend: N rows, K classes, P promises.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,14 +18,27 @@ from recalib.drift.target import ACCEPTED, SETS
 from recalib.sets import coverage_options, prediction_sets
 from recalib.sets.rejection import accepts
 
-Promises: TypeAlias = Mapping[str, PredictionSets | Rejection]
 Values = NDArray[np.float64]
 
 
+class Promises(msgspec.Struct, frozen=True):
+    """What a card promises beside its probabilities; false without any."""
+
+    sets: PredictionSets | None = None
+    rejection: Rejection | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.by_stream())
+
+    def by_stream(self) -> dict[str, PredictionSets | Rejection]:
+        """Return the promises by the names of their streams in a monitor."""
+        found = {SETS: self.sets, ACCEPTED: self.rejection}
+        return {name: promise for name, promise in found.items() if promise is not None}
+
+
 def promises_of(card: Card | None) -> Promises:
-    """Return the promises of a card by the names of their streams in a monitor."""
-    found = {} if card is None else {SETS: card.sets, ACCEPTED: card.rejection}
-    return {name: promise for name, promise in found.items() if promise is not None}
+    """Return the promises of a card."""
+    return Promises() if card is None else Promises(card.sets, card.rejection)
 
 
 def monitored_promises(card: Card) -> dict[str, Any]:
@@ -42,7 +55,8 @@ def kept_of(p_nk: Floats | None, labels: NDArray[Any] | None, promises: Promises
     """
     if p_nk is None or labels is None or not promises:
         return None
-    return np.stack([_kept(p_nk, labels, promise) for promise in promises.values()], axis=1)
+    streams = promises.by_stream().values()
+    return np.stack([_kept(p_nk, labels, promise) for promise in streams], axis=1)
 
 
 def _kept(p_nk: Floats, labels: NDArray[Any], promise: PredictionSets | Rejection) -> Values:
@@ -74,7 +88,8 @@ def promised_cohorts(
     """
     cohorts = {}
     columns = () if kept is None else kept.T
-    for (name, promise), values in zip(promises.items(), columns, strict=kept is not None):
+    streams = promises.by_stream().items()
+    for (name, promise), values in zip(streams, columns, strict=kept is not None):
         share = 1 - promise.risk if isinstance(promise, Rejection) else promise.coverage
         used = values >= 0
         if on_time is not None:

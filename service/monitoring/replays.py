@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncIterable
-from dataclasses import asdict
 from typing import Any
 
+import msgspec
 from anyio import to_thread
 from pydantic import BaseModel, RootModel
 
@@ -96,7 +96,7 @@ async def upload_replay(
     with store.blobs.writer() as blob:
         await receive(pieces, blob, "predictions")
         summary = await read_upload(
-            survey_log, blob, count_log_numbers, {}, options=asdict(_options(owner))
+            survey_log, blob, count_log_numbers, {}, options=msgspec.to_builtins(_options(owner))
         )
         return await to_thread.run_sync(register, blob, LogSummary(*summary))
 
