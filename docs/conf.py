@@ -85,7 +85,7 @@ _APPENDICES = {
     "docs/training": reference_tables.recipes,
 }
 _PARAMETER = re.compile(r"^(\*{0,2}\w+(?:,\s+\*{0,2}\w+)*): (\S.*)$", re.MULTILINE)
-_SECTION = re.compile(r"^## (.+)$([^#]*)", re.MULTILINE)
+_SECTION = re.compile(r"^## ([^\n]+)$(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 _ROW = re.compile(r"^\|.*$", re.MULTILINE)
 _LINK = re.compile(r"\]\(([\w./-]+)\.md\)")
 
