@@ -32,7 +32,7 @@ _VERSION = table("alembic_version", column("version_num"))
 _DEVELOPMENT = {
     **{f"{number:04}": ("0009", "231a814") for number in range(1, 9)},
     **{f"{number:04}": ("0023", "0374d18") for number in range(9, 23)},
-    **{f"{number:04}": ("0031", "9cecc4c") for number in range(23, 31)},
+    **{f"{number:04}": ("0031", "7ac291e") for number in range(23, 31)},
 }
 #: The key of the advisory lock: "recalib" in ASCII, which no other program is likely to use.
 _LOCK = 0x7265_6361_6C69_62

@@ -183,5 +183,5 @@ def test_backup_of_the_version_before_is_read(
     shutil.copy(folder / "backup-key", machine.key)
     archive = tmp_path / "backup.zip"
     assert machine.decrypt(folder / "recalib-20261126T000000Z.zip.age", archive) == 0
-    with pytest.raises(InputError, match=r"schema 0024.* with commit 9cecc4c of Recalib first"):
+    with pytest.raises(InputError, match=r"schema 0024.* with commit 7ac291e of Recalib first"):
         restore(sqlite_target, archive)
