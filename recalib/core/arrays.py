@@ -179,7 +179,7 @@ def probability_resemblance(logits: Floats) -> str:
 
 
 def check_undeclared(logits: Floats) -> str:
-    """Return the warning of `probability_resemblance` for scores whose kind nobody has stated.
+    """Return the warning of `probability_resemblance` for scores without a stated kind.
 
     Raises
     ------
