@@ -101,8 +101,8 @@ def data_of(folder: Path, name: str) -> dict[str, Any]:
     return {"source": "arrays", "options": files, "validation": 8}
 
 
-def train_all(folder: Path, models: dict[str, dict[str, Any]]) -> dict[str, str]:
-    """Run `recalib train` for each network; return the errors by name."""
+def train_all(folder: Path, own: Path, models: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """Run `recalib train` for each network, with arrays in `own`; return the errors by name."""
     errors = {}
     for name, model in models.items():
         recipe = {
@@ -110,7 +110,7 @@ def train_all(folder: Path, models: dict[str, dict[str, Any]]) -> dict[str, str]
             "optimiser": {"learning_rate": 0.01}, "model": model, "data": data_of(folder, name),
             "loss": {"primary": "focal", "secondary": "sb_ece"},
         }  # fmt: skip
-        path = folder / f"{name}-{os.environ.get('RANK', '0')}.json"
+        path = own / f"{name}.json"
         path.write_text(json.dumps(recipe))
         try:
             recalib(["train", str(path), "-o", str(folder / name), "--json"])
@@ -121,16 +121,19 @@ def train_all(folder: Path, models: dict[str, dict[str, Any]]) -> dict[str, str]
 
 
 if __name__ == "__main__":
-    place, package = Path(sys.argv[1]), sys.argv[2]
+    place, package, rank = Path(sys.argv[1]), sys.argv[2], os.environ.get("RANK", "0")
+    # A process would read arrays of one folder while another writes them.
+    inputs = place / f"inputs-{rank}"
+    inputs.mkdir()
     os.chdir(place)
     (place / "texts.py").write_text(_ROWS)
     generator = np.random.default_rng(0)
     for split in ("train", "test"):
         pixels = generator.integers(0, 256, (40, 32, 32, 3), dtype=np.uint8)
-        np.savez(place / f"{split}.npz", inputs=pixels, labels=np.arange(40) % 3)
+        np.savez(inputs / f"{split}.npz", inputs=pixels, labels=np.arange(40) % 3)
     if package == "vision":
         define_operators()
     torch.manual_seed(0)
     make = vision_models if package == "vision" else transformers_models
-    found = train_all(place, make(place))
-    (place / f"errors-{os.environ.get('RANK', '0')}.json").write_text(json.dumps(found))
+    found = train_all(place, inputs, make(place))
+    (place / f"errors-{rank}.json").write_text(json.dumps(found))
