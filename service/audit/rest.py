@@ -8,19 +8,18 @@ from fastapi import Query
 
 from recalib.contract.events import AuditEntry, AuditPage
 from service.access.authenticator import current_principal
-from service.http.openapi import problems
-from service.http.page_parameters import Cursor, Limit
+from service.http.parameters import Cursor, Limit
 from service.http.routing import Router
 from service.pagination import decode_number, page_of
 from service.schemas.field_types import Text
 from service.state import StateDependency
 
-router = Router(prefix="/v1/audit", tags=["operations"], responses=problems(500, 503))
+router = Router(prefix="/v1/audit", tags=["operations"])
 
 _Exactly = Annotated[Text | None, Query(max_length=500)]
 
 
-@router.operation("GET", "", "admin", finds_model=True, responses=problems(422))
+@router.operation("GET", "", "admin", finds_model=True)
 def list_audit(
     state: StateDependency,
     actor: _Exactly = None,

@@ -21,17 +21,14 @@ from service.batches import handlers
 from service.batches.schemas import ACCEPTED_DESCRIPTION, SETS_DESCRIPTION, BatchCreate
 from service.deletion import delete_job
 from service.http.bodies import decode_json, parse_media_type, validate
-from service.http.force_parameter import Force
-from service.http.idempotency_key import IdempotencyKey
-from service.http.openapi import problems
-from service.http.page_parameters import Cursor, Limit
+from service.http.parameters import Cursor, Force, IdempotencyKey, Limit
 from service.http.routing import Router
 from service.operations import BodyLimit
 from service.pagination import decode_number, page_of
 from service.schemas.field_types import VERSION_DESCRIPTION, Text
 from service.state import StateDependency
 
-router = Router(prefix="/v1/models/{model}/batches", tags=["batches"], responses=problems(500, 503))
+router = Router(prefix="/v1/models/{model}/batches", tags=["batches"])
 
 _JSON = "application/json"
 _UPLOADS = tuple(media_type for media_type in MEDIA_TYPES if media_type != _JSON)
@@ -65,7 +62,6 @@ _CONTENT: dict[int | str, dict[str, Any]] = {
     limit=BodyLimit("another format, such as Parquet,", "max_upload_bytes"),
     status_code=202,
     response_model=Job,
-    responses=problems(404, 409, 413, 415, 422),
     openapi_extra=_BODY,
 )
 async def create_batch(
@@ -108,7 +104,7 @@ async def create_batch(
     )
 
 
-@router.operation("GET", "", "fit", responses=problems(404, 422))
+@router.operation("GET", "", "fit")
 def list_batches(
     model: str, state: StateDependency, limit: Limit = 100, cursor: Cursor = None
 ) -> BatchPage:
@@ -119,14 +115,14 @@ def list_batches(
     return page_of(BatchPage, jobs, limit, lambda job: str(job.sequence), handlers.batch_of)
 
 
-@router.operation("GET", "/{batch_id}", "fit", responses=problems(404))
+@router.operation("GET", "/{batch_id}", "fit")
 def get_batch(model: str, batch_id: str, state: StateDependency) -> Batch:
     """Return the state of a batch."""
     with state.registry.reading() as tx:
         return handlers.batch_of(job_of_model(tx, model, BATCH, batch_id))
 
 
-@router.operation("DELETE", "/{batch_id}", "fit", responses=problems(404, 409, 422))
+@router.operation("DELETE", "/{batch_id}", "fit")
 def delete_batch(
     model: str,
     batch_id: str,
@@ -139,11 +135,7 @@ def delete_batch(
 
 
 @router.operation(
-    "GET",
-    "/{batch_id}/content",
-    "fit",
-    response_class=StreamingResponse,
-    responses=_CONTENT | problems(404),
+    "GET", "/{batch_id}/content", "fit", response_class=StreamingResponse, responses=_CONTENT
 )
 def get_batch_content(model: str, batch_id: str, state: StateDependency) -> StreamingResponse:
     """Download the file of a batch, in the order of its rows.

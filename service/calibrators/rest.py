@@ -22,10 +22,7 @@ from service.access.authenticator import current_principal
 from service.calibrators import handlers
 from service.calibrators.schemas import AliasSet, CalibratorCreate
 from service.deletion import delete_once
-from service.http.force_parameter import Force
-from service.http.idempotency_key import IdempotencyKey
-from service.http.openapi import problems
-from service.http.page_parameters import Cursor, Limit
+from service.http.parameters import Cursor, Force, IdempotencyKey, Limit
 from service.http.routing import Router
 from service.idempotency import run_once
 from service.operations import BodyLimit
@@ -34,7 +31,7 @@ from service.schemas.details import DetailsUpdate
 from service.schemas.field_types import ALIAS, MAX_VERSION
 from service.state import StateDependency
 
-router = Router(prefix="/v1/models/{model}", tags=["calibrators"], responses=problems(500, 503))
+router = Router(prefix="/v1/models/{model}", tags=["calibrators"])
 
 Version = Annotated[int, Path(ge=1, le=MAX_VERSION)]
 AliasName = Annotated[str, ALIAS]
@@ -45,14 +42,7 @@ _FILE: dict[int | str, dict[str, Any]] = {
 }
 
 
-@router.operation(
-    "POST",
-    "/calibrators",
-    "fit",
-    limit=BodyLimit("gRPC"),
-    status_code=202,
-    responses=problems(404, 409, 413, 415, 422),
-)
+@router.operation("POST", "/calibrators", "fit", limit=BodyLimit("gRPC"), status_code=202)
 async def create_calibrator(
     model: str,
     body: CalibratorCreate,
@@ -66,7 +56,7 @@ async def create_calibrator(
     return await handlers.create_calibrator(state.registry, model, body, idempotency_key)
 
 
-@router.operation("GET", "/calibrators", "fit", responses=problems(404, 422))
+@router.operation("GET", "/calibrators", "fit")
 def list_calibrators(
     model: str, state: StateDependency, limit: Limit = 100, cursor: Cursor = None
 ) -> CalibratorPage:
@@ -77,16 +67,14 @@ def list_calibrators(
     return page_of(CalibratorPage, rows, limit, lambda row: str(row.version), _calibrator)
 
 
-@router.operation("GET", "/calibrators/{version}", "fit", responses=problems(404, 422))
+@router.operation("GET", "/calibrators/{version}", "fit")
 def get_calibrator(model: str, version: Version, state: StateDependency) -> Calibrator:
     """Return a calibrator's card."""
     with state.registry.reading() as tx:
         return _calibrator(tx.calibrators.get(tx.models.get(model), version))
 
 
-@router.operation(
-    "PATCH", "/calibrators/{version}", "fit", responses=problems(404, 409, 413, 415, 422)
-)
+@router.operation("PATCH", "/calibrators/{version}", "fit")
 def update_calibrator(
     model: str,
     version: Version,
@@ -105,7 +93,7 @@ def update_calibrator(
         return run_once(tx, idempotency_key, scope, body, 200, Calibrator, act)
 
 
-@router.operation("DELETE", "/calibrators/{version}", "fit", responses=problems(404, 409, 422))
+@router.operation("DELETE", "/calibrators/{version}", "fit")
 def delete_calibrator(
     model: str,
     version: Version,
@@ -125,11 +113,7 @@ def delete_calibrator(
 
 
 @router.operation(
-    "GET",
-    "/calibrators/{version}/parameters",
-    "fit",
-    response_class=Response,
-    responses=_FILE | problems(404, 422),
+    "GET", "/calibrators/{version}/parameters", "fit", response_class=Response, responses=_FILE
 )
 def get_calibrator_parameters(model: str, version: Version, state: StateDependency) -> Response:
     """Download the parameter file, for `recalib apply`."""
@@ -138,11 +122,7 @@ def get_calibrator_parameters(model: str, version: Version, state: StateDependen
 
 
 @router.operation(
-    "GET",
-    "/calibrators/{version}/onnx",
-    "fit",
-    response_class=Response,
-    responses=_FILE | problems(404, 422),
+    "GET", "/calibrators/{version}/onnx", "fit", response_class=Response, responses=_FILE
 )
 def get_calibrator_onnx(model: str, version: Version, state: StateDependency) -> Response:
     """Download the map as an ONNX graph from `logits` to `probabilities`."""
@@ -150,7 +130,7 @@ def get_calibrator_onnx(model: str, version: Version, state: StateDependency) ->
     return _download(graph, f"{model}-{version}.onnx")
 
 
-@router.operation("GET", "/aliases", "fit", responses=problems(404))
+@router.operation("GET", "/aliases", "fit")
 def list_aliases(model: str, state: StateDependency) -> AliasList:
     """List a model's aliases."""
     with state.registry.reading() as tx:
@@ -158,7 +138,7 @@ def list_aliases(model: str, state: StateDependency) -> AliasList:
     return AliasList(items=[handlers.alias_of(row) for row in rows])
 
 
-@router.operation("PUT", "/aliases/{alias}", "admin", responses=problems(404, 409, 413, 415, 422))
+@router.operation("PUT", "/aliases/{alias}", "admin")
 async def set_alias(
     model: str,
     alias: AliasName,
@@ -178,7 +158,7 @@ async def set_alias(
     )
 
 
-@router.operation("DELETE", "/aliases/{alias}", "admin", responses=problems(404, 409, 422))
+@router.operation("DELETE", "/aliases/{alias}", "admin")
 def delete_alias(
     model: str,
     alias: str,
@@ -197,7 +177,7 @@ def delete_alias(
     return answer
 
 
-@router.operation("GET", "/aliases/{alias}/history", "fit", responses=problems(404, 422))
+@router.operation("GET", "/aliases/{alias}/history", "fit")
 def get_alias_history(
     model: str, alias: str, state: StateDependency, limit: Limit = 100
 ) -> AliasHistory:

@@ -20,10 +20,8 @@ from service.datasets.schemas import DatasetReference
 from service.deletion import delete_once
 from service.http.bodies import decode_json, parse_media_type, validate
 from service.http.disconnects import stop_on_disconnect
-from service.http.force_parameter import Force
-from service.http.idempotency_key import IdempotencyKey
 from service.http.openapi import problems
-from service.http.page_parameters import Cursor, Limit
+from service.http.parameters import Cursor, Force, IdempotencyKey, Limit
 from service.http.routing import Router
 from service.idempotency import run_once
 from service.operations import UPLOAD
@@ -31,9 +29,7 @@ from service.pagination import decode_cursor, page_of
 from service.schemas.details import DetailsUpdate
 from service.state import StateDependency
 
-router = Router(
-    prefix="/v1/models/{model}/datasets", tags=["datasets"], responses=problems(500, 503)
-)
+router = Router(prefix="/v1/models/{model}/datasets", tags=["datasets"])
 
 _Input = Annotated[
     Literal["logits", "probabilities"],
@@ -106,7 +102,7 @@ _DOWNLOAD: dict[int | str, dict[str, Any]] = {
     response_model=Dataset,
     responses={
         200: {"model": Dataset, "description": "The same data was there already."},
-        **problems(404, 409, 413, 415, 422),
+        **problems(409),
     },
     openapi_extra=_UPLOAD_BODY,
 )
@@ -142,7 +138,7 @@ async def upload_dataset(
     return dataset
 
 
-@router.operation("GET", "", "fit", responses=problems(404, 422))
+@router.operation("GET", "", "fit")
 def list_datasets(
     model: str, state: StateDependency, limit: Limit = 100, cursor: Cursor = None
 ) -> DatasetPage:
@@ -153,14 +149,14 @@ def list_datasets(
     return page_of(DatasetPage, rows, limit, lambda row: row.name, Dataset.model_validate)
 
 
-@router.operation("GET", "/{name}", "fit", responses=problems(404))
+@router.operation("GET", "/{name}", "fit")
 def get_dataset(model: str, name: str, state: StateDependency) -> Dataset:
     """Return one data set's description."""
     with state.registry.reading() as tx:
         return Dataset.model_validate(tx.datasets.get(tx.models.get(model), name))
 
 
-@router.operation("PATCH", "/{name}", "fit", responses=problems(404, 409, 413, 415, 422))
+@router.operation("PATCH", "/{name}", "fit")
 def update_dataset(
     model: str,
     name: str,
@@ -180,7 +176,7 @@ def update_dataset(
         return run_once(tx, idempotency_key, scope, body, 200, Dataset, act)
 
 
-@router.operation("DELETE", "/{name}", "fit", responses=problems(404, 409, 422))
+@router.operation("DELETE", "/{name}", "fit")
 def delete_dataset(
     model: str,
     name: str,
@@ -202,7 +198,7 @@ def delete_dataset(
     "/{name}/content",
     "fit",
     response_class=StreamingResponse,
-    responses=_DOWNLOAD | problems(404, 409),
+    responses=_DOWNLOAD | problems(409),
 )
 def get_dataset_content(model: str, name: str, state: StateDependency) -> StreamingResponse:
     """Download the file of a data set as it was uploaded, with its content type.

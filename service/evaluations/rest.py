@@ -15,18 +15,13 @@ from recalib.registry.job_kinds import EVALUATE
 from service.deletion import delete_job
 from service.evaluations import handlers
 from service.evaluations.schemas import EvaluationCreate
-from service.http.force_parameter import Force
-from service.http.idempotency_key import IdempotencyKey
-from service.http.openapi import problems
-from service.http.page_parameters import Cursor, Limit
+from service.http.parameters import Cursor, Force, IdempotencyKey, Limit
 from service.http.routing import Router
 from service.idempotency import run_once
 from service.pagination import decode_number, page_of
 from service.state import StateDependency
 
-router = Router(
-    prefix="/v1/models/{model}/evaluations", tags=["evaluations"], responses=problems(500, 503)
-)
+router = Router(prefix="/v1/models/{model}/evaluations", tags=["evaluations"])
 
 #: The page is text and static pictures: it runs no scripts and loads nothing.
 _PAGE_HEADERS = {
@@ -39,7 +34,7 @@ _PAGE: dict[int | str, dict[str, Any]] = {
 }
 
 
-@router.operation("POST", "", "fit", status_code=202, responses=problems(404, 409, 413, 415, 422))
+@router.operation("POST", "", "fit", status_code=202)
 async def create_evaluation(
     model: str,
     body: EvaluationCreate,
@@ -63,7 +58,7 @@ async def create_evaluation(
     return await to_thread.run_sync(enqueue)
 
 
-@router.operation("GET", "", "fit", responses=problems(404, 422))
+@router.operation("GET", "", "fit")
 def list_evaluations(
     model: str, state: StateDependency, limit: Limit = 100, cursor: Cursor = None
 ) -> EvaluationPage:
@@ -76,13 +71,13 @@ def list_evaluations(
     return page_of(EvaluationPage, jobs, limit, lambda job: str(job.sequence), evaluation)
 
 
-@router.operation("GET", "/{evaluation_id}", "fit", responses=problems(404))
+@router.operation("GET", "/{evaluation_id}", "fit")
 def get_evaluation(model: str, evaluation_id: str, state: StateDependency) -> Evaluation:
     """Return the state of an evaluation, its results and its pictures."""
     return handlers.get_evaluation(state.registry, model, evaluation_id)
 
 
-@router.operation("DELETE", "/{evaluation_id}", "fit", responses=problems(404, 409, 422))
+@router.operation("DELETE", "/{evaluation_id}", "fit")
 def delete_evaluation(
     model: str,
     evaluation_id: str,
@@ -97,11 +92,7 @@ def delete_evaluation(
 
 
 @router.operation(
-    "GET",
-    "/{evaluation_id}/report",
-    "fit",
-    response_class=HTMLResponse,
-    responses=_PAGE | problems(404),
+    "GET", "/{evaluation_id}/report", "fit", response_class=HTMLResponse, responses=_PAGE
 )
 def get_evaluation_report(model: str, evaluation_id: str, state: StateDependency) -> HTMLResponse:
     """Return the page of an evaluation, with its tables, pictures and warnings."""

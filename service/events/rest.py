@@ -9,13 +9,12 @@ from fastapi import Query
 from recalib.contract.events import EventPage
 from service.events import handlers
 from service.events.handlers import EventFilter, EventOrder
-from service.http.openapi import problems
-from service.http.page_parameters import Cursor, Limit
+from service.http.parameters import Cursor, Limit
 from service.http.routing import Router
 from service.schemas.field_types import Text
 from service.state import StateDependency
 
-router = Router(prefix="/v1", tags=["events"], responses=problems(500, 503))
+router = Router(prefix="/v1", tags=["events"])
 
 _Models = Annotated[
     list[Text], Query(description="Names of models; without it, events of all models.")
@@ -30,7 +29,7 @@ _After = Annotated[
 _Order = Annotated[EventOrder, Query(description="Which events are first.")]
 
 
-@router.operation("GET", "/events", "fit", finds_model=True, responses=problems(422))
+@router.operation("GET", "/events", "fit", finds_model=True)
 def list_events(
     state: StateDependency,
     model: _Models = [],  # noqa: B006  (FastAPI copies it)
@@ -46,7 +45,7 @@ def list_events(
         return handlers.list_events(tx, selected, after, order, limit, cursor)
 
 
-@router.operation("GET", "/models/{model}/events", "fit", responses=problems(404, 422))
+@router.operation("GET", "/models/{model}/events", "fit")
 def list_model_events(
     model: str,
     state: StateDependency,

@@ -72,7 +72,7 @@ _PARAMETERS = {
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return the `responses` argument of a FastAPI route for these problem statuses."""
+    """Return the `responses` argument of a route for statuses that `_statuses` does not give it."""
     return {status: _response(status) for status in statuses}
 
 
@@ -101,8 +101,8 @@ def add_problem_responses(document: dict[str, Any]) -> dict[str, Any]:
                     content["example"] = EXAMPLES[name]
             if OPERATIONS[operation["operationId"]].scope != "open":
                 operation["security"] = [{"key": []}, {}]  # only some servers require a key
-                _add_responses(operation, template, 401, 403, 429)
-            _add_responses(operation, template, 421)
+            for status in _statuses(operation, template):
+                operation["responses"][str(status)] = _response(status, template)
             # Sorted by status, for readers.
             operation["responses"] = dict(sorted(operation["responses"].items()))
     return document
@@ -136,12 +136,20 @@ def _summarise(operation: dict[str, Any]) -> None:
         operation["description"] = description
 
 
-def _add_responses(operation: dict[str, Any], path: str, *statuses: int) -> None:
-    for status in statuses:
-        response = _response(status)
-        if path.startswith(PLAIN_PREFIX):
-            response["content"] = {"application/json": {"schema": {"$ref": f"{_SCHEMAS}Error"}}}
-        operation["responses"][str(status)] = response
+def _statuses(operation: dict[str, Any], path: str) -> set[int]:
+    """Return the problem statuses that follow from the path, the parameters and the body."""
+    statuses = {421} | ({401, 403, 429} if "security" in operation else set())
+    if not path.startswith("/v1"):  # whose operations name further ones
+        return statuses
+    statuses |= {500, 503} | ({404} if "{" in path else set())
+    if "requestBody" in operation:
+        statuses |= {413, 415, 422}
+    for parameter in operation.get("parameters", ()):
+        if parameter["in"] != "path" or parameter["schema"]["type"] != "string":
+            statuses.add(422)
+        if parameter["name"] == "idempotency-key":  # it may be that of another request
+            statuses.add(409)
+    return statuses
 
 
 def _move_to_components(content: dict[str, Any], schemas: dict[str, Any]) -> None:
@@ -162,10 +170,12 @@ def _move_to_components(content: dict[str, Any], schemas: dict[str, Any]) -> Non
     content["schema"] = schema
 
 
-def _response(status: int) -> dict[str, Any]:
+def _response(status: int, path: str = "") -> dict[str, Any]:
+    of = ("application/json", "Error") if path.startswith(PLAIN_PREFIX) else (MEDIA_TYPE, "Problem")
+    media_type, schema = of
     response: dict[str, Any] = {
         "description": DESCRIPTIONS[status],
-        "content": {MEDIA_TYPE: {"schema": {"$ref": f"{_SCHEMAS}Problem"}}},
+        "content": {media_type: {"schema": {"$ref": f"{_SCHEMAS}{schema}"}}},
     }
     if status in (429, 503):
         response["headers"] = {

@@ -5,18 +5,17 @@ from __future__ import annotations
 from recalib.contract.jobs import Job, JobPage, JobState
 from service.access.authenticator import current_principal
 from service.access.visible_jobs import visible_job
-from service.http.idempotency_key import IdempotencyKey
 from service.http.openapi import problems
-from service.http.page_parameters import Cursor, Limit
+from service.http.parameters import Cursor, IdempotencyKey, Limit
 from service.http.routing import Router
 from service.idempotency import EmptyRequest, run_once
 from service.pagination import decode_number, page_of
 from service.state import StateDependency
 
-router = Router(prefix="/v1/jobs", tags=["jobs"], responses=problems(500, 503))
+router = Router(prefix="/v1/jobs", tags=["jobs"])
 
 
-@router.operation("GET", "", "fit", finds_model=True, responses=problems(404, 422))
+@router.operation("GET", "", "fit", finds_model=True, responses=problems(404))
 def list_jobs(
     state: StateDependency,
     model: str | None = None,
@@ -32,14 +31,14 @@ def list_jobs(
     return page_of(JobPage, jobs, limit, lambda job: str(job.sequence), Job.model_validate)
 
 
-@router.operation("GET", "/{job_id}", "fit", finds_model=True, responses=problems(404))
+@router.operation("GET", "/{job_id}", "fit", finds_model=True)
 def get_job(job_id: str, state: StateDependency) -> Job:
     """Return a job's state, progress and result."""
     with state.registry.reading() as tx:
         return Job.model_validate(visible_job(tx, job_id))
 
 
-@router.operation("DELETE", "/{job_id}", "fit", finds_model=True, responses=problems(404, 409, 422))
+@router.operation("DELETE", "/{job_id}", "fit", finds_model=True)
 def cancel_job(job_id: str, state: StateDependency, idempotency_key: IdempotencyKey = None) -> Job:
     """Cancel a job: at once while it is queued, at its next step while it runs."""
     with state.registry.transaction() as tx:

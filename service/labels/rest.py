@@ -15,8 +15,8 @@ from recalib.errors import TooLargeError
 from recalib.files.json import decode
 from service.calibration import get_version
 from service.http.bodies import parse_media_type
-from service.http.idempotency_key import IdempotencyKey
 from service.http.openapi import problems
+from service.http.parameters import IdempotencyKey
 from service.http.routing import Router
 from service.labels import handlers, observations, traffic_sums
 from service.labels.schemas import LabelAnswer, LateLabel, Observations, RowLabel, TrafficSums
@@ -25,9 +25,7 @@ from service.serving.json_pieces import row_array
 from service.serving.loaded_calibrators import CHAMPION, LoadedCalibrator
 from service.state import State, StateDependency
 
-router = Router(
-    prefix="/v1/models/{model}", tags=["labels"], responses=problems(404, 413, 415, 422, 500, 503)
-)
+router = Router(prefix="/v1/models/{model}", tags=["labels"])
 
 _JSON = "application/json"
 _decoder = msgspec.json.Decoder(list[LateLabel])
@@ -128,7 +126,7 @@ async def add_observations(
     )
 
 
-@router.operation("POST", "/traffic", "fit", mutates=False, responses=problems(409))
+@router.operation("POST", "/traffic", "fit", mutates=False)
 async def add_traffic(
     model: str,
     body: TrafficSums,

@@ -12,10 +12,7 @@ from recalib.errors import InputError
 from recalib.registry import Transaction
 from service.access.authenticator import current_principal
 from service.deletion import delete_once
-from service.http.force_parameter import Force
-from service.http.idempotency_key import IdempotencyKey
-from service.http.openapi import problems
-from service.http.page_parameters import Cursor, Limit
+from service.http.parameters import Cursor, Force, IdempotencyKey, Limit
 from service.http.routing import Router
 from service.idempotency import run_once
 from service.models.schemas import ModelCreate, ModelPage, ModelUpdate
@@ -27,10 +24,10 @@ from service.validation_warnings import warnings_of
 
 MonitoringState = Literal["fresh", "unverified", "suspect", "stale"]
 
-router = Router(prefix="/v1/models", tags=["models"], responses=problems(500, 503))
+router = Router(prefix="/v1/models", tags=["models"])
 
 
-@router.operation("POST", "", "admin", status_code=201, responses=problems(409, 413, 415, 422))
+@router.operation("POST", "", "admin", status_code=201)
 def create_model(
     body: ModelCreate, state: StateDependency, idempotency_key: IdempotencyKey = None
 ) -> Model:
@@ -48,7 +45,7 @@ def create_model(
         return run_once(tx, idempotency_key, "create_model", body, 201, Model, act)
 
 
-@router.operation("GET", "", "fit", responses=problems(422))
+@router.operation("GET", "", "fit")
 def list_models(
     state: StateDependency,
     name: Annotated[
@@ -69,14 +66,14 @@ def list_models(
     return page_of(ModelPage, rows, limit, lambda model: model.name, Model.of)
 
 
-@router.operation("GET", "/{model}", "fit", responses=problems(404))
+@router.operation("GET", "/{model}", "fit")
 def get_model(model: str, state: StateDependency) -> Model:
     """Return one classifier."""
     with state.registry.reading() as tx:
         return Model.of(tx.models.get(model))
 
 
-@router.operation("PATCH", "/{model}", "admin", responses=problems(404, 409, 413, 415, 422))
+@router.operation("PATCH", "/{model}", "admin")
 def update_model(
     model: str,
     body: ModelUpdate,
@@ -99,7 +96,7 @@ def update_model(
     return answer
 
 
-@router.operation("DELETE", "/{model}", "admin", responses=problems(404, 409, 422))
+@router.operation("DELETE", "/{model}", "admin")
 def delete_model(
     model: str,
     state: StateDependency,

@@ -16,9 +16,7 @@ from recalib.registry.job_kinds import REFIT
 from service.access.authenticator import current_principal
 from service.access.job_queue import enqueue
 from service.http.bodies import parse_media_type
-from service.http.idempotency_key import IdempotencyKey
-from service.http.openapi import problems
-from service.http.page_parameters import Cursor, Limit
+from service.http.parameters import Cursor, IdempotencyKey, Limit
 from service.http.routing import Router
 from service.idempotency import EmptyRequest, run_once
 from service.monitoring import handlers
@@ -31,9 +29,7 @@ from service.serving.loaded_calibrators import CHAMPION
 from service.state import StateDependency
 from service.validation_warnings import warnings_of
 
-router = Router(
-    prefix="/v1/models/{model}/monitoring", tags=["monitoring"], responses=problems(404, 500, 503)
-)
+router = Router(prefix="/v1/models/{model}/monitoring", tags=["monitoring"])
 
 #: The first bytes tell Parquet from CSV. Many tools know the last type only.
 _MEDIA_TYPES = ("application/vnd.apache.parquet", "text/csv", "application/octet-stream")
@@ -55,7 +51,7 @@ def get_monitoring(model: str, state: StateDependency) -> MonitoringReport:
         return handlers.get_monitoring(tx, model, state.settings.public_url)
 
 
-@router.operation("GET", "/history", "fit", responses=problems(422))
+@router.operation("GET", "/history", "fit")
 def list_monitoring_history(
     model: str,
     state: StateDependency,
@@ -70,7 +66,7 @@ def list_monitoring_history(
         return handlers.get_history(tx, model, version, limit, cursor)
 
 
-@router.operation("POST", "/refit", "fit", status_code=202, responses=problems(409, 422))
+@router.operation("POST", "/refit", "fit", status_code=202)
 def create_refit(model: str, state: StateDependency, idempotency_key: IdempotencyKey = None) -> Job:
     """Request a candidate, fitted on sampled logits; it is promoted only on evidence."""
     with state.registry.transaction() as tx:
@@ -88,15 +84,7 @@ def create_refit(model: str, state: StateDependency, idempotency_key: Idempotenc
         return run_once(tx, idempotency_key, scope, EmptyRequest(), 202, Job, act)
 
 
-@router.operation(
-    "POST",
-    "/replays",
-    "admin",
-    limit=UPLOAD,
-    status_code=202,
-    responses=problems(409, 413, 415, 422),
-    openapi_extra=_LOG,
-)
+@router.operation("POST", "/replays", "admin", limit=UPLOAD, status_code=202, openapi_extra=_LOG)
 async def create_replay(
     model: str,
     request: Request,
@@ -116,7 +104,7 @@ async def create_replay(
     return await upload_replay(state.registry, model, version, to_now, stream, idempotency_key)
 
 
-@router.operation("DELETE", "/candidates/{version}", "admin", responses=problems(409, 422))
+@router.operation("DELETE", "/candidates/{version}", "admin")
 def drop_candidate(
     model: str,
     version: Annotated[int, Path(ge=1, le=MAX_VERSION)],
@@ -132,7 +120,7 @@ def drop_candidate(
         return run_once(tx, idempotency_key, scope, drop, 200, CandidateReport, act)
 
 
-@router.operation("PUT", "/settings", "admin", responses=problems(409, 413, 415, 422))
+@router.operation("PUT", "/settings", "admin")
 def set_monitoring(
     model: str,
     body: MonitoringSettings,

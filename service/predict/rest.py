@@ -172,7 +172,7 @@ _DOCUMENTED = {
     limit=BodyLimit("application/x-npy or an Arrow stream", "max_body_bytes"),
     fast={},
     response_model=CalibrateAnswer | TopAnswer,
-    responses=problems(404, 406, 409, 413, 415, 422, 500, 503),
+    responses=problems(406, 409),
     openapi_extra=_DOCUMENTED,
 )
 async def calibrate(model: str, state: StateDependency, request: Request) -> Response:

@@ -11,14 +11,13 @@ from recalib.contract.models import Deletion
 from recalib.recipe import Recipe
 from recalib.registry import Transaction
 from service.deletion import delete_once
-from service.http.force_parameter import Force
-from service.http.idempotency_key import IdempotencyKey
 from service.http.openapi import problems
+from service.http.parameters import Force, IdempotencyKey
 from service.http.routing import Router
 from service.state import StateDependency
 from service.training_runs import handlers
 
-router = Router(prefix="/v1/training-runs", tags=["training"], responses=problems(500, 503))
+router = Router(prefix="/v1/training-runs", tags=["training"])
 
 _FILE: dict[int | str, dict[str, Any]] = {
     200: {
@@ -33,7 +32,7 @@ _FILE: dict[int | str, dict[str, Any]] = {
     "fit",
     finds_model=True,
     status_code=202,
-    responses=problems(404, 409, 413, 415, 422),
+    responses=problems(404),
 )
 def create_training_run(
     body: Recipe, state: StateDependency, idempotency_key: IdempotencyKey = None
@@ -43,7 +42,7 @@ def create_training_run(
         return handlers.create_training_run(tx, body, idempotency_key, state.settings)
 
 
-@router.operation("DELETE", "/{job_id}", "fit", finds_model=True, responses=problems(404, 409, 422))
+@router.operation("DELETE", "/{job_id}", "fit", finds_model=True)
 def delete_training_run(
     job_id: str,
     state: StateDependency,
@@ -65,7 +64,7 @@ def delete_training_run(
     "fit",
     finds_model=True,
     response_class=StreamingResponse,
-    responses=_FILE | problems(404),
+    responses=_FILE,
 )
 def get_training_run_file(job_id: str, name: str, state: StateDependency) -> StreamingResponse:
     """Download a file that a run delivered, such as `weights.safetensors` or `report.html`."""

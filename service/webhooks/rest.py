@@ -15,9 +15,8 @@ from recalib.settings import Settings
 from recalib.webhooks import AllowedTargets, check_url, encode_secret
 from recalib.webhooks.formats import STATE_CHANGED
 from service.access.authenticator import current_principal
-from service.http.idempotency_key import IdempotencyKey
 from service.http.openapi import problems
-from service.http.page_parameters import Cursor, Limit
+from service.http.parameters import Cursor, IdempotencyKey, Limit
 from service.http.routing import Router
 from service.idempotency import EmptyRequest, run_once
 from service.pagination import decode_cursor, decode_number, page_of
@@ -25,7 +24,7 @@ from service.schemas.event_types import check_event_types
 from service.state import StateDependency
 from service.webhooks.schemas import SecretRotation, WebhookChange, WebhookCreate
 
-router = Router(prefix="/v1/webhooks", tags=["events"], responses=problems(500, 503))
+router = Router(prefix="/v1/webhooks", tags=["events"])
 
 
 @router.operation(
@@ -34,7 +33,7 @@ router = Router(prefix="/v1/webhooks", tags=["events"], responses=problems(500, 
     "admin",
     finds_model=True,
     status_code=201,
-    responses=problems(404, 409, 413, 415, 422),
+    responses=problems(404),
 )
 def create_webhook(
     body: WebhookCreate, state: StateDependency, idempotency_key: IdempotencyKey = None
@@ -59,7 +58,7 @@ def create_webhook(
         return run_once(tx, idempotency_key, "create_webhook", body, 201, Webhook, act)
 
 
-@router.operation("GET", "", "admin", finds_model=True, responses=problems(422))
+@router.operation("GET", "", "admin", finds_model=True)
 def list_webhooks(
     state: StateDependency, model: str | None = None, limit: Limit = 100, cursor: Cursor = None
 ) -> WebhookPage:
@@ -72,16 +71,14 @@ def list_webhooks(
     return page_of(WebhookPage, rows, limit, lambda row: row.id, Webhook.model_validate)
 
 
-@router.operation("GET", "/{webhook_id}", "admin", finds_model=True, responses=problems(404))
+@router.operation("GET", "/{webhook_id}", "admin", finds_model=True)
 def get_webhook(webhook_id: str, state: StateDependency) -> Webhook:
     """Return a webhook, with the reason if it is disabled."""
     with state.registry.reading() as tx:
         return Webhook.model_validate(_visible(tx, webhook_id))
 
 
-@router.operation(
-    "PATCH", "/{webhook_id}", "admin", finds_model=True, responses=problems(404, 409, 413, 415, 422)
-)
+@router.operation("PATCH", "/{webhook_id}", "admin", finds_model=True)
 def update_webhook(
     webhook_id: str,
     body: WebhookChange,
@@ -103,13 +100,7 @@ def update_webhook(
         return run_once(tx, idempotency_key, scope, body, 200, Webhook, act)
 
 
-@router.operation(
-    "POST",
-    "/{webhook_id}/secret",
-    "admin",
-    finds_model=True,
-    responses=problems(404, 409, 413, 415, 422),
-)
+@router.operation("POST", "/{webhook_id}/secret", "admin", finds_model=True)
 def rotate_webhook_secret(
     webhook_id: str,
     body: SecretRotation,
@@ -132,9 +123,7 @@ def rotate_webhook_secret(
         return run_once(tx, idempotency_key, scope, body, 200, Webhook, act)
 
 
-@router.operation(
-    "DELETE", "/{webhook_id}", "admin", finds_model=True, responses=problems(404, 409, 422)
-)
+@router.operation("DELETE", "/{webhook_id}", "admin", finds_model=True)
 def delete_webhook(
     webhook_id: str, state: StateDependency, idempotency_key: IdempotencyKey = None
 ) -> Webhook:
@@ -151,9 +140,7 @@ def delete_webhook(
         return run_once(tx, idempotency_key, "delete_webhook", request, 200, Webhook, act)
 
 
-@router.operation(
-    "GET", "/{webhook_id}/deliveries", "admin", finds_model=True, responses=problems(404, 422)
-)
+@router.operation("GET", "/{webhook_id}/deliveries", "admin", finds_model=True)
 def list_deliveries(
     webhook_id: str,
     state: StateDependency,
@@ -170,12 +157,7 @@ def list_deliveries(
 
 
 @router.operation(
-    "POST",
-    "/{webhook_id}/deliveries/{event_id}",
-    "admin",
-    finds_model=True,
-    status_code=202,
-    responses=problems(404, 409, 422),
+    "POST", "/{webhook_id}/deliveries/{event_id}", "admin", finds_model=True, status_code=202
 )
 def redeliver(
     webhook_id: str,
