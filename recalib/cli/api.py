@@ -13,7 +13,7 @@ import typer
 import typer.main
 from typer.core import TyperGroup
 
-from recalib.cli.arguments import ApiKey, JsonOutput, ServerUrl
+from recalib.cli import options
 from recalib.cli.sections import SectionedGroup
 from recalib.reporting.terminal import progress
 
@@ -61,7 +61,7 @@ def _complete(context: typer.Context, incomplete: str) -> list[str]:
 
 def _call(
     context: typer.Context,
-    server: ServerUrl,
+    server: options.ServerUrl,
     arguments: Annotated[
         list[str] | None,
         typer.Argument(
@@ -71,14 +71,14 @@ def _call(
             show_default=False,
         ),
     ] = None,
-    key: ApiKey = None,
+    key: options.ApiKey = None,
     limit: Annotated[
         int | None, typer.Option(help="Items of a list to print; by default all.", min=0)
     ] = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait for the job that the operation starts.")
     ] = False,
-    json_output: JsonOutput = False,
+    json_output: options.JsonOutput = False,
 ) -> None:
     from recalib.cli.api_arguments import parse_arguments
     from recalib.cli.api_results import print_items, print_result

@@ -8,22 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from recalib.cli.arguments import (
-    CalibratorFile,
-    CalibratorInput,
-    Cluster,
-    JsonOutput,
-    LogitsData,
-    Scores,
-    Separator,
-    check_output_path,
-    cluster_name,
-    load_calibrator,
-    only_file,
-    read_file,
-    select_in,
-    selection_of,
-)
+from recalib.cli import arguments, options
 from recalib.errors import InputError
 from recalib.reporting.terminal import print_json, progress, say
 
@@ -32,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def apply(
-    calibrator: CalibratorFile,
-    data: LogitsData,
+    calibrator: options.CalibratorFile,
+    data: options.LogitsData,
     output: Annotated[
         str,
         typer.Option(
@@ -43,17 +28,17 @@ def apply(
             show_default=False,
         ),
     ],
-    input: CalibratorInput = None,
-    scores: Scores = None,
-    separator: Separator = None,
+    input: options.CalibratorInput = None,
+    scores: options.Scores = None,
+    separator: options.Separator = None,
     common: Annotated[
         bool,
         typer.Option(
             "--common", help="Of a calibrator with segments: its common map, for all rows."
         ),
     ] = False,
-    cluster: Cluster = None,
-    json_output: JsonOutput = False,
+    cluster: options.Cluster = None,
+    json_output: options.JsonOutput = False,
 ) -> None:
     """Turn logits into calibrated probabilities.
 
@@ -68,9 +53,9 @@ def apply(
     from recalib.files.read_columns import read_columns
     from recalib.scale import apply as apply_to_files
 
-    selection = selection_of(scores, separator=separator)
-    path = only_file(data, cluster)
-    fitted, by_segment = load_calibrator(calibrator)
+    selection = arguments.selection_of(scores, separator=separator)
+    path = arguments.only_file(data, cluster)
+    fitted, by_segment = arguments.load_calibrator(calibrator)
     if path is None:
         if by_segment is not None and not common:
             found = "several files or a cluster, for a calibrator with segments"
@@ -78,10 +63,10 @@ def apply(
         with progress("apply", quiet=json_output) as update:
             result = apply_to_files(
                 fitted,
-                select_in(data, selection),
+                arguments.select_in(data, selection),
                 output,
                 input=input,
-                cluster=cluster_name(cluster),
+                cluster=arguments.cluster_name(cluster),
                 progress=lambda done, total: update(f"{done} of {total} parts"),
             )
         if json_output:
@@ -95,10 +80,10 @@ def apply(
         return
     target = Path(output)
     check_answer_path(target)
-    check_output_path("output", target, calibrator, path)
+    arguments.check_output_path("output", target, calibrator, path)
     with progress("apply", quiet=json_output):
         kind = input or fitted.card.input
-        rows = read_file(
+        rows = arguments.read_file(
             path,
             selection,
             fitted.card.labels,
@@ -121,7 +106,7 @@ def apply(
         say(f"saved {n} rows of {k} {' and '.join(arrays)} to {target}")
 
 
-def _answers(fitted: Calibrator, values: Any, input: CalibratorInput) -> dict[str, Any]:
+def _answers(fitted: Calibrator, values: Any, input: options.CalibratorInput) -> dict[str, Any]:
     """Return what a calibrator answers to rows, by the names in a file."""
     from recalib.maps.venn_abers import VennAbers
 

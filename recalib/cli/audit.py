@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from recalib.cli.arguments import JsonOutput
-from recalib.cli.context import DatabaseOption, HomeOption, load_settings, open_registry
+from recalib.cli import options
+from recalib.cli.context import load_settings, open_registry
 from recalib.reporting.terminal import print_json, say
 
 
@@ -22,9 +22,9 @@ def audit(
     limit: Annotated[
         int, typer.Option(help="Number of entries, newest first.", min=1, max=100_000)
     ] = 100,
-    home: HomeOption = None,
-    database_url: DatabaseOption = None,
-    json_output: JsonOutput = False,
+    home: options.Home = None,
+    database_url: options.DatabaseUrl = None,
+    json_output: options.JsonOutput = False,
 ) -> None:
     """List who did what to which object and when, newest first."""
     settings = load_settings(home=home, database_url=database_url)

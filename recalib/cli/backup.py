@@ -9,14 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from recalib.cli.arguments import JsonOutput
-from recalib.cli.context import (
-    DatabaseOption,
-    HomeOption,
-    current_actor,
-    load_settings,
-    open_registry,
-)
+from recalib.cli import options
+from recalib.cli.context import current_actor, load_settings, open_registry
 from recalib.errors import InputError, UnavailableError
 from recalib.reporting.terminal import print_json, progress, say, warn
 from recalib.settings.effective import redact
@@ -36,9 +30,9 @@ def backup(
         bool,
         typer.Option("--leave-out-damaged", help="Leave out blobs that are missing or damaged."),
     ] = False,
-    home: HomeOption = None,
-    database_url: DatabaseOption = None,
-    json_output: JsonOutput = False,
+    home: options.Home = None,
+    database_url: options.DatabaseUrl = None,
+    json_output: options.JsonOutput = False,
 ) -> None:
     """Save the registry to one file.
 
@@ -85,8 +79,8 @@ def _print_summary(
 
 def record_backup(
     name: Annotated[str, typer.Argument(help="The name of the file.")],
-    home: HomeOption = None,
-    database_url: DatabaseOption = None,
+    home: options.Home = None,
+    database_url: options.DatabaseUrl = None,
 ) -> None:
     """Record in the audit trail that a scheduled backup is complete and verified.
 

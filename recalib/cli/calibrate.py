@@ -7,41 +7,29 @@ from typing import Annotated, Any
 
 import typer
 
-from recalib.cli.arguments import (
-    ApiKey,
-    InputKind,
-    JsonOutput,
-    LogitsFile,
-    OutputFile,
-    Scores,
-    Separator,
-    ServerUrl,
-    check_output_path,
-    read_file,
-    selection_of,
-)
+from recalib.cli import arguments, options
 from recalib.reporting.terminal import print_json, progress, say
 
 
 def calibrate(
-    data: LogitsFile,
-    server: ServerUrl,
+    data: options.LogitsFile,
+    server: options.ServerUrl,
     model: Annotated[str, typer.Option(help="The model's name on the server.", show_default=False)],
-    output: OutputFile,
+    output: options.OutputFile,
     calibrator: Annotated[
         str, typer.Option(help="A version, or an alias of a version.")
     ] = "champion",
-    input: InputKind = "logits",
+    input: options.InputKind = "logits",
     sets: Annotated[
         bool, typer.Option(help="Also write the prediction sets of a version that has them.")
     ] = False,
     accepted: Annotated[
         bool, typer.Option(help="Also write which rows a version with a rejection rule accepts.")
     ] = False,
-    scores: Scores = None,
-    separator: Separator = None,
-    key: ApiKey = None,
-    json_output: JsonOutput = False,
+    scores: options.Scores = None,
+    separator: options.Separator = None,
+    key: options.ApiKey = None,
+    json_output: options.JsonOutput = False,
 ) -> None:
     """Calibrate logits on a server.
 
@@ -55,14 +43,14 @@ def calibrate(
     from recalib.files.answers import check_answer_path, other_columns, write_answers
 
     check_answer_path(output)
-    check_output_path("output", output, data)
+    arguments.check_output_path("output", output, data)
     with Client(server, api_key=key) as client, progress("calibrate", quiet=json_output) as update:
         update("reading")
-        selection = selection_of(scores, separator=separator)
+        selection = arguments.selection_of(scores, separator=separator)
         names = None
         with suppress(PermissionDeniedError):  # a key for predictions alone
             names = client.get_model(model).labels
-        rows = read_file(data, selection, names, input=input, labels="optional")
+        rows = arguments.read_file(data, selection, names, input=input, labels="optional")
         update(f"asking {server}")
         answer = client.predict(
             model, rows.logits, calibrator=calibrator, input=input, ids=0, sets=sets,

@@ -10,33 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from recalib.cli.arguments import (
-    AllMetrics,
-    Cluster,
-    InputKind,
-    JsonOutput,
-    Label,
-    MapNames,
-    MetricNames,
-    MoreTestData,
-    MoreValidationData,
-    ObjectiveNames,
-    PredictionsPolicy,
-    PreserveAccuracy,
-    Scores,
-    Separator,
-    TestData,
-    ValidationData,
-    WeightKind,
-    Weights,
-    cluster_name,
-    is_weight_file,
-    metric_names,
-    read_weights,
-    select_in,
-    selection_of,
-    short_name,
-)
+from recalib.cli import arguments, options
 from recalib.cli.comparison import compatible_pairs, local_paths, read_labelled
 from recalib.reporting.terminal import (
     candidates_table,
@@ -58,28 +32,28 @@ if TYPE_CHECKING:
 
 
 def compare(
-    validation: ValidationData,
-    test: TestData,
-    maps: MapNames = "",
-    objectives: ObjectiveNames = "nll",
-    predictions: PredictionsPolicy = None,
-    preserve_accuracy: PreserveAccuracy = None,
-    input: InputKind = "logits",
-    add_validation: MoreValidationData = None,
-    add_test: MoreTestData = None,
-    scores: Scores = None,
-    label: Label = None,
-    separator: Separator = None,
-    weights: Weights = None,
+    validation: options.ValidationData,
+    test: options.TestData,
+    maps: options.MapNames = "",
+    objectives: options.ObjectiveNames = "nll",
+    predictions: options.PredictionsPolicy = None,
+    preserve_accuracy: options.PreserveAccuracy = None,
+    input: options.InputKind = "logits",
+    add_validation: options.MoreValidationData = None,
+    add_test: options.MoreTestData = None,
+    scores: options.Scores = None,
+    label: options.Label = None,
+    separator: options.Separator = None,
+    weights: options.Weights = None,
     test_weights: Annotated[
         str | None,
         typer.Option(metavar="NAME|SOURCE", help="Weights of the test rows, as --weights."),
     ] = None,
-    weight_kind: WeightKind = "survey",
-    metrics: MetricNames = None,
-    all_metrics: AllMetrics = False,
-    cluster: Cluster = None,
-    json_output: JsonOutput = False,
+    weight_kind: options.WeightKind = "survey",
+    metrics: options.MetricNames = None,
+    all_metrics: options.AllMetrics = False,
+    cluster: options.Cluster = None,
+    json_output: options.JsonOutput = False,
 ) -> None:
     """Fit several maps on one file and measure them on another.
 
@@ -96,27 +70,27 @@ def compare(
     policy = resolve_predictions(predictions, preserve_accuracy)
     pairs = compatible_pairs(maps, objectives)
     known = [name for name, metric in METRICS.items() if not metric.on_request]
-    shown = metric_names(metrics, all_metrics, json_output, known)
+    shown = arguments.metric_names(metrics, all_metrics, json_output, known)
     validation_data, test_data = [validation, *(add_validation or [])], [test, *(add_test or [])]
-    selection = selection_of(scores, label, separator=separator)
+    selection = arguments.selection_of(scores, label, separator=separator)
     with progress("compare", quiet=json_output) as update:
-        options: dict[str, Any] = {"input": input, "predictions": policy}
+        shared: dict[str, Any] = {"input": input, "predictions": policy}
         # The table has the floor of the error.
-        options["level"] = None if shown is None else 0.95
-        options |= {"weight_kind": weight_kind, "progress": update}
+        shared["level"] = None if shown is None else 0.95
+        shared |= {"weight_kind": weight_kind, "progress": update}
         paths = local_paths([validation_data, test_data], cluster)
         if paths is not None:
             sources = weights, test_weights
-            comparison = _compare_files(paths, pairs, selection, sources, **options)
+            comparison = _compare_files(paths, pairs, selection, sources, **shared)
         else:
             comparison = compare_at_scale(
-                select_in(validation_data, selection),
-                select_in(test_data, selection),
+                arguments.select_in(validation_data, selection),
+                arguments.select_in(test_data, selection),
                 pairs,
                 sample_weight=weights,
                 test_weight=test_weights,
-                cluster=cluster_name(cluster),
-                **options,
+                cluster=arguments.cluster_name(cluster),
+                **shared,
             )
     for error in comparison.left_out:
         warn(f"left out: {error}")
@@ -141,7 +115,8 @@ def compare(
     fit = comparison.recommended.card.fit
     for message in (*fit.bounds_reached, *fit.warnings):
         warn(message)
-    title = f"fitted on {short_name(validation_data)}, measured on {short_name(test_data)}"
+    fitted_on, measured_on = map(arguments.short_name, (validation_data, test_data))
+    title = f"fitted on {fitted_on}, measured on {measured_on}"
     say(_table(comparison, shown, title))
     say(candidates_table(comparison.choice))
     for sentence in winner_sentences(comparison.choice):
@@ -156,7 +131,7 @@ def _compare_files(
     weights: tuple[str | None, str | None],
     *,
     input: Any,
-    **options: Any,
+    **shared: Any,
 ) -> Comparison:
     """Compare maps on two files, each with its weights."""
     from recalib.fitting.comparison import compare as compare_rows
@@ -164,11 +139,13 @@ def _compare_files(
     rows: list[LabelledData] = []
     sample_weights: list[Any] = []
     for name, path, source in zip(("validation", "test"), paths, weights, strict=True):
-        column = None if is_weight_file(source) else source
+        column = None if arguments.is_weight_file(source) else source
         chosen = replace(selection, weights=column)
         rows.append(read_labelled(name, path, input, chosen, rows[0] if rows else None))
         field = "weights" if name == "validation" else "test-weights"
-        sample_weights.append(read_weights(source, field) if column is None else rows[-1].weights)
+        sample_weights.append(
+            arguments.read_weights(source, field) if column is None else rows[-1].weights
+        )
     return compare_rows(
         rows[0],
         rows[1],
@@ -176,7 +153,7 @@ def _compare_files(
         input=input,
         sample_weight=sample_weights[0],
         test_weight=sample_weights[1],
-        **options,
+        **shared,
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recalib.cli.arguments import read_file, split_names
+from recalib.cli import arguments
 from recalib.errors import InputError
 from recalib.reporting.terminal import warn
 
@@ -50,7 +50,7 @@ def read_labelled(
     task: `multilabel` for labels (N, K).
     """
     try:
-        rows: LabelledData = read_file(path, selection, input=input, task=task)
+        rows: LabelledData = arguments.read_file(path, selection, input=input, task=task)
     except InputError as error:
         field = f"{name}: {error.field}"
         raise type(error)(field, found=error.found, accepted=error.accepted) from error
@@ -72,7 +72,7 @@ def compatible_pairs(maps: str, objectives: str) -> list[tuple[str, str]]:
     """
     from recalib.fitting.comparison import compatible_pairs as find_pairs
 
-    map_names, objective_names = split_names(maps), split_names(objectives)
+    map_names, objective_names = arguments.split_names(maps), arguments.split_names(objectives)
     pairs, errors = find_pairs(map_names, None if objectives == "all" else objective_names)
     if maps and objectives:
         for error in errors:

@@ -12,9 +12,8 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-import typer
 from pydantic import ValidationError
 
 import recalib
@@ -28,20 +27,6 @@ if TYPE_CHECKING:
     from recalib.registry import Registry
 
 _log = logging.getLogger(__name__)
-
-
-def setting_option(name: str, text: str) -> Any:
-    """Return the option of a setting, whose help names its variable and its default."""
-    default = str(Settings.model_fields[name].default).replace(str(Path.home()), "~")
-    shown = f"; default: {default}" if default else ""
-    return typer.Option(help=f"{text} [RECALIB_{name.upper()}{shown}]")
-
-
-HomeOption = Annotated[Path | None, setting_option("home", "Folder of the database and the data.")]
-DatabaseOption = Annotated[
-    str | None,
-    setting_option("database_url", "SQLAlchemy URL of the registry, by default SQLite in --home."),
-]
 
 
 def check_package(name: str) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from recalib.cli.arguments import JsonOutput
+from recalib.cli import options
 
 
 def demo(
@@ -21,7 +21,7 @@ def demo(
         Path | None,
         typer.Option(help="A folder with pairs NAME-validation.npz and NAME-test.npz."),
     ] = None,
-    json_output: JsonOutput = False,
+    json_output: options.JsonOutput = False,
 ) -> None:
     """Train, serve and calibrate a small network.
 

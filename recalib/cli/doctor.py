@@ -7,14 +7,8 @@ from typing import Annotated
 
 import typer
 
-from recalib.cli.arguments import JsonOutput
-from recalib.cli.context import (
-    DatabaseOption,
-    HomeOption,
-    check_package,
-    load_settings,
-    open_registry,
-)
+from recalib.cli import options
+from recalib.cli.context import check_package, load_settings, open_registry
 from recalib.reporting.terminal import print_json, say
 from recalib.settings.effective import effective_settings
 
@@ -22,12 +16,12 @@ _STATE_TEXTS = {"ok": "ok     ", "warning": "warning", "failed": "FAILED "}
 
 
 def doctor(
-    home: HomeOption = None,
-    database_url: DatabaseOption = None,
+    home: options.Home = None,
+    database_url: options.DatabaseUrl = None,
     show_settings: Annotated[
         bool, typer.Option("--settings", help="List every setting and its origin instead.")
     ] = False,
-    json_output: JsonOutput = False,
+    json_output: options.JsonOutput = False,
 ) -> None:
     """Check the health of a deployment.
 
@@ -36,8 +30,8 @@ def doctor(
     status is 1 if a check has failed; a warning announces a later failure.
     """
     settings = load_settings(home=home, database_url=database_url)
-    options = {"home": home, "database_url": database_url}
-    from_command_line = {name for name, value in options.items() if value is not None}
+    given = {"home": home, "database_url": database_url}
+    from_command_line = {name for name, value in given.items() if value is not None}
     if show_settings:
         effective = effective_settings(settings, from_command_line)
         if json_output:

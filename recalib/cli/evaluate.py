@@ -9,33 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from recalib.cli.arguments import (
-    AllMetrics,
-    CalibratorInput,
-    ClassNames,
-    Cluster,
-    JsonOutput,
-    Label,
-    LabelledData,
-    MetricNames,
-    Scores,
-    Segments,
-    Separator,
-    Task,
-    WeightKind,
-    Weights,
-    check_output_path,
-    class_names_of,
-    cluster_name,
-    load_calibrator,
-    metric_names,
-    only_file,
-    read_file,
-    read_weights,
-    select_in,
-    selection_of,
-    split_names,
-)
+from recalib.cli import arguments, options
 from recalib.errors import InputError
 from recalib.reporting.terminal import (
     metrics_table,
@@ -59,7 +33,7 @@ Picture = Literal["reliability", "smooth", "classwise", "confidence", "risk"]
 
 
 def evaluate(
-    data: LabelledData,
+    data: options.LabelledData,
     calibrator: Annotated[
         Path | None, typer.Option(help="Calibrate with this parameter file first.")
     ] = None,
@@ -76,19 +50,19 @@ def evaluate(
             help="What --diagram draws; reliability by default, classwise for multilabel data."
         ),
     ] = None,
-    task: Task = "multiclass",
-    weights: Weights = None,
-    weight_kind: WeightKind = "survey",
-    input: CalibratorInput = None,
-    scores: Scores = None,
-    label: Label = None,
-    class_names: ClassNames = None,
-    separator: Separator = None,
-    segments: Segments = None,
-    metrics: MetricNames = None,
-    all_metrics: AllMetrics = False,
-    cluster: Cluster = None,
-    json_output: JsonOutput = False,
+    task: options.Task = "multiclass",
+    weights: options.Weights = None,
+    weight_kind: options.WeightKind = "survey",
+    input: options.CalibratorInput = None,
+    scores: options.Scores = None,
+    label: options.Label = None,
+    class_names: options.ClassNames = None,
+    separator: options.Separator = None,
+    segments: options.Segments = None,
+    metrics: options.MetricNames = None,
+    all_metrics: options.AllMetrics = False,
+    cluster: options.Cluster = None,
+    json_output: options.JsonOutput = False,
 ) -> None:
     """Measure accuracy, proper scores and calibration errors.
 
@@ -100,11 +74,13 @@ def evaluate(
     from recalib.metrics import METRICS
     from recalib.metrics.multilabel import LABEL_METRICS
 
-    fitted, by_segment = (None, None) if calibrator is None else load_calibrator(calibrator)
+    fitted, by_segment = (
+        (None, None) if calibrator is None else arguments.load_calibrator(calibrator)
+    )
     if fitted is not None and fitted.is_multilabel != (task == "multilabel"):
         raise InputError("task", found=task, accepted=f"{fitted.card.task}, as the calibrator's")
     needs_rows = task if task == "multilabel" else None
-    path = only_file(
+    path = arguments.only_file(
         data, cluster, diagram=diagram, picture=picture, task=needs_rows, segments=segments
     )
     if segments is not None and needs_rows is not None:
@@ -115,16 +91,18 @@ def evaluate(
     request = _Request(
         fitted,
         input,
-        selection_of(scores, label, None if path is None else weights, separator, class_names),
+        arguments.selection_of(
+            scores, label, None if path is None else weights, separator, class_names
+        ),
         weights,
         weight_kind,
         bins,
         intervals,
-        metric_names(
+        arguments.metric_names(
             metrics, all_metrics, json_output, METRICS if needs_rows is None else LABEL_METRICS
         ),
         json_output,
-        split_names(segments) or (),
+        arguments.split_names(segments) or (),
         by_segment,
     )
     if path is None:
@@ -145,7 +123,7 @@ class _Request:
     input: Literal["logits", "probabilities"] | None
     selection: DataSelection
     weights: str | None
-    weight_kind: WeightKind
+    weight_kind: options.WeightKind
     bins: int
     intervals: bool
     #: None: all; (): a few.
@@ -172,12 +150,12 @@ class _Request:
         separator = self.selection.separator
         return read_columns(path, self.segments, separator) if self.segments else None
 
-    def read(self, path: Path, task: Task = "multiclass") -> tuple[RowData, dict[str, Any]]:
+    def read(self, path: Path, task: options.Task = "multiclass") -> tuple[RowData, dict[str, Any]]:
         """Return the rows of a file, and the scores to measure by their kind."""
         from recalib.core.arrays import check_undeclared
 
         names = None if self.fitted is None else self.fitted.card.labels
-        rows = read_file(path, self.selection, names, input=self.kind, task=task)
+        rows = arguments.read_file(path, self.selection, names, input=self.kind, task=task)
         if self.by_segment is not None:
             p = self.by_segment.predict(rows.logits, self.columns(path), input=self.input)
             return rows, {"probabilities": p}
@@ -190,7 +168,7 @@ class _Request:
 
     def sample_weight(self, rows: RowData) -> Any:
         """Return the weights of rows, None without any."""
-        return read_weights(self.weights) if rows.weights is None else rows.weights
+        return arguments.read_weights(self.weights) if rows.weights is None else rows.weights
 
     def names(self, classes: int) -> tuple[str, ...] | None:
         """Return the metrics to measure; None for all."""
@@ -237,13 +215,13 @@ def _evaluate_files(data: list[str], request: _Request, cluster: str | None) -> 
 
     with progress("evaluate", quiet=request.json_output) as update:
         evaluation = evaluate_files(
-            select_in(data, request.selection),
+            arguments.select_in(data, request.selection),
             calibrator=request.fitted,
             input=request.input,
             bins=request.bins,
             sample_weight=request.weights,
             weight_kind=request.weight_kind,
-            cluster=cluster_name(cluster),
+            cluster=arguments.cluster_name(cluster),
             progress=lambda done, total: update(f"{done} of {total} parts"),
         )
         estimates = evaluation.finish(request.level)
@@ -294,7 +272,7 @@ def _evaluate_labels(path: Path, request: _Request, diagram: Path | None) -> Non
     with progress("evaluate", quiet=request.json_output):
         rows, values = request.read(path, "multilabel")
         known = None if request.fitted is None else request.fitted.card.labels
-        names = class_names_of(request.selection) or known
+        names = arguments.class_names_of(request.selection) or known
         result = evaluate_arrays(
             rows.labels,
             **values,
@@ -326,7 +304,7 @@ def _evaluate_labels(path: Path, request: _Request, diagram: Path | None) -> Non
 
 
 def _check_picture(
-    path: Path, diagram: Path | None, picture: Picture | None, task: Task, request: _Request
+    path: Path, diagram: Path | None, picture: Picture | None, task: options.Task, request: _Request
 ) -> None:
     """Raise `InputError` for options that do not go together."""
     if diagram is not None and request.weights is not None:
@@ -339,7 +317,7 @@ def _check_picture(
         from recalib.reporting.plots import check_bins, check_suffix
 
         check_suffix(diagram)
-        check_output_path("diagram", diagram, path)
+        arguments.check_output_path("diagram", diagram, path)
         if picture != "risk":  # the risk-coverage curve has no bins
             check_bins(request.bins)
 

@@ -7,19 +7,13 @@ from typing import Annotated, Literal
 
 import typer
 
-from recalib.cli.arguments import (
-    CalibratorFile,
-    JsonOutput,
-    ModelOutput,
-    ModelOutputKind,
-    check_output_path,
-)
+from recalib.cli import arguments, options
 from recalib.errors import InputError
 from recalib.reporting.terminal import print_json, say
 
 
 def export(
-    calibrator: CalibratorFile,
+    calibrator: options.CalibratorFile,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The ONNX file to write.")
     ] = None,
@@ -35,13 +29,13 @@ def export(
         Path | None,
         typer.Option(help="With --triton: your classifier, .onnx, for an ensemble with it."),
     ] = None,
-    source: ModelOutput = None,
-    input: ModelOutputKind = "logits",
+    source: options.ModelOutput = None,
+    input: options.ModelOutputKind = "logits",
     max_batch_size: Annotated[
         int,
         typer.Option(help="With --triton: rows that Triton may join; 0 for no batches.", min=0),
     ] = 0,
-    json_output: JsonOutput = False,
+    json_output: options.JsonOutput = False,
 ) -> None:
     """Write a calibrator as an ONNX model, or as models for Triton.
 
@@ -64,7 +58,7 @@ def export(
 
     if output.suffix != ".onnx":
         raise InputError("output", found=str(output), accepted="a name that ends in .onnx")
-    check_output_path("output", output, calibrator)
+    arguments.check_output_path("output", output, calibrator)
     graph = load(calibrator).to_onnx()
     write_atomically(output, graph)
     if json_output:

@@ -8,30 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from recalib.cli.arguments import (
-    ClassNames,
-    Cluster,
-    JsonOutput,
-    Label,
-    LabelledData,
-    OutputFile,
-    PredictionsPolicy,
-    Scores,
-    Segments,
-    Separator,
-    Task,
-    WeightKind,
-    Weights,
-    check_output_path,
-    class_names_of,
-    cluster_name,
-    only_file,
-    read_file,
-    read_weights,
-    select_in,
-    selection_of,
-    split_names,
-)
+from recalib.cli import arguments, options
 from recalib.errors import InputError
 from recalib.reporting.terminal import (
     candidates_table,
@@ -52,32 +29,32 @@ _MAX_SHOWN_VALUES = 12
 
 
 def fit(
-    data: LabelledData,
-    output: OutputFile,
+    data: options.LabelledData,
+    output: options.OutputFile,
     map: Annotated[
         str, typer.Option(help="The post-hoc map; `auto` chooses one by cross-validation.")
     ] = "temperature",
     objective: Annotated[str, typer.Option(help="The objective that the fit minimises.")] = "nll",
-    predictions: PredictionsPolicy = None,
+    predictions: options.PredictionsPolicy = None,
     option: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="An option of the map or objective; repeatable."),
     ] = None,
-    weights: Weights = None,
-    weight_kind: WeightKind = "survey",
+    weights: options.Weights = None,
+    weight_kind: options.WeightKind = "survey",
     start: Annotated[
         Path | None,
         typer.Option(help="Start from this parameter file, a fit of the same map and options."),
     ] = None,
-    task: Task = "multiclass",
+    task: options.Task = "multiclass",
     input: Annotated[
         Literal["logits", "probabilities"] | None,
         typer.Option(help="Logits by default, with an error if they surely are probabilities."),
     ] = None,
-    scores: Scores = None,
-    label: Label = None,
-    class_names: ClassNames = None,
-    separator: Separator = None,
+    scores: options.Scores = None,
+    label: options.Label = None,
+    class_names: options.ClassNames = None,
+    separator: options.Separator = None,
     device: Annotated[
         str | None,
         typer.Option(
@@ -130,9 +107,9 @@ def fit(
             "accepted ones at most this share is wrong."
         ),
     ] = None,
-    segments: Segments = None,
-    cluster: Cluster = None,
-    json_output: JsonOutput = False,
+    segments: options.Segments = None,
+    cluster: options.Cluster = None,
+    json_output: options.JsonOutput = False,
 ) -> None:
     """Fit a calibrator to validation logits and save it.
 
@@ -163,8 +140,8 @@ def fit(
     of_sets["max_risk"] = max_risk
     rebalanced = None if resampled is None else parse_resampled(resampled)
     of_one_file = {"device": device, "task": needs_rows, "resampled": resampled}
-    path = only_file(data, cluster, **of_one_file, **of_sets, segments=segments)
-    segment_names = split_names(segments)
+    path = arguments.only_file(data, cluster, **of_one_file, **of_sets, segments=segments)
+    segment_names = arguments.split_names(segments)
     if segment_names is not None and predictions == "keep_order":
         accepted = "may_change or keep: rows of different segments change their order"
         raise InputError("predictions", found="keep_order, with segments", accepted=accepted)
@@ -172,36 +149,37 @@ def fit(
         if segment_names is not None and other is not None:
             raise InputError("segments", found=f"{name} {other} too", accepted="one of the two")
     column = weights if path is not None else None
-    selection = selection_of(scores, label, column, separator, class_names)
-    check_output_path("output", output, *([] if path is None else [path]))
-    options = _parse_options(option or [])
+    selection = arguments.selection_of(scores, label, column, separator, class_names)
+    arguments.check_output_path("output", output, *([] if path is None else [path]))
+    fit_options = _parse_options(option or [])
     if predictions is not None:
-        options["predictions"] = predictions
+        fit_options["predictions"] = predictions
     is_multilabel = task == "multilabel"
     # Report a typo before a large file is read.
-    check_request(resolve_fit(map, objective, options, task), device=device)
-    sample_weights, by_segment = None if path is None else read_weights(weights), None
+    check_request(resolve_fit(map, objective, fit_options, task), device=device)
+    sample_weights, by_segment = None if path is None else arguments.read_weights(weights), None
     start_calibrator = load(start) if start is not None else None
     with progress("fit", quiet=json_output) as update:
 
         def report(stage: str, iteration: int, value: float) -> None:
             update(f"{stage}, iteration {iteration}, objective {value:.5f}")
 
-        options |= {"input": input, "measure": measure, "start": start_calibrator}
-        options |= {"weight_kind": weight_kind, "class_labels": class_names_of(selection)}
+        fit_options |= {"input": input, "measure": measure, "start": start_calibrator}
+        names = arguments.class_names_of(selection)
+        fit_options |= {"weight_kind": weight_kind, "class_labels": names}
         update("reading")
         if path is None:
             calibrator = fit_files(
-                select_in(data, selection),
+                arguments.select_in(data, selection),
                 map,
                 objective,
                 sample_weight=weights,
-                cluster=cluster_name(cluster),
+                cluster=arguments.cluster_name(cluster),
                 progress=report,
-                **options,
+                **fit_options,
             )
         else:
-            rows = read_file(path, selection, input=input or "logits", task=task)
+            rows = arguments.read_file(path, selection, input=input or "logits", task=task)
             row_weights = rows.weights if sample_weights is None else sample_weights
             if segment_names is not None:
                 segment_columns = read_columns(path, segment_names, selection.separator)
@@ -220,7 +198,7 @@ def fit(
                 max_risk=rejection,
                 data=summary,
                 progress=report,
-                **options,
+                **fit_options,
             )
             if segment_names is not None:
                 update("segments")
@@ -239,11 +217,8 @@ def fit(
     about_monitoring = [] if is_multilabel else validation_warnings(card, "this calibrator")
     if json_output:
         parameters = {name: value.tolist() for name, value in calibrator.parameters.items()}
-        answer: dict[str, Any] = {
-            "output": str(output),
-            "parameters": parameters,
-            "card": card.to_dict(),
-        }
+        answer: dict[str, Any] = {"output": str(output), "parameters": parameters}
+        answer["card"] = card.to_dict()
         if by_segment is not None:
             answer["segments"] = to_builtins(by_segment.summary)
         print_json({**answer, "warnings": about_monitoring})
@@ -307,16 +282,16 @@ def _short(card: Card) -> dict[str, dict[str, MetricValue]]:
 
 def _parse_options(pairs: list[str]) -> dict[str, Any]:
     """Return NAME=VALUE pairs as a dictionary; a value that is not JSON is text."""
-    options = {}
+    values: dict[str, Any] = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not equals or not name:
             raise InputError("option", found=repr(pair), accepted="NAME=VALUE")
         try:
-            options[name] = json.loads(text)
+            values[name] = json.loads(text)
         except ValueError:
-            options[name] = text
-    return options
+            values[name] = text
+    return values
 
 
 def _format_parameter(value: Any) -> str:

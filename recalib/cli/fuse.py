@@ -7,24 +7,17 @@ from typing import Annotated
 
 import typer
 
-from recalib.cli.arguments import (
-    CalibratorFile,
-    JsonOutput,
-    ModelOutput,
-    ModelOutputKind,
-    OutputFile,
-    check_output_path,
-)
+from recalib.cli import arguments, options
 from recalib.errors import InputError
 from recalib.reporting.terminal import print_json, progress, say, warn
 
 
 def fuse(
     model: Annotated[Path, typer.Argument(help="Your classifier, .onnx.", show_default=False)],
-    calibrator: CalibratorFile,
-    output: OutputFile,
-    source: ModelOutput = None,
-    input: ModelOutputKind = "logits",
+    calibrator: options.CalibratorFile,
+    output: options.OutputFile,
+    source: options.ModelOutput = None,
+    input: options.ModelOutputKind = "logits",
     keep: Annotated[
         bool, typer.Option("--keep/--no-keep", help="Keep that output next to the new one.")
     ] = True,
@@ -32,7 +25,7 @@ def fuse(
         list[str] | None,
         typer.Option(metavar="NAME=8x3x32x32", help="The shape of an input to test with."),
     ] = None,
-    json_output: JsonOutput = False,
+    json_output: options.JsonOutput = False,
 ) -> None:
     """Append a calibrator to an ONNX classifier.
 
@@ -43,7 +36,7 @@ def fuse(
 
     if output.suffix != ".onnx":
         raise InputError("output", found=str(output), accepted="a name that ends in .onnx")
-    check_output_path("output", output, model, calibrator)
+    arguments.check_output_path("output", output, model, calibrator)
     shapes = dict(_parse_shape(option) for option in shape or [])
     with progress("fuse", quiet=json_output):
         fused = fuse_files(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from recalib.cli.arguments import ApiKey, JsonOutput, ServerUrl
+from recalib.cli import options
 from recalib.cli.context import stop_on_signal
 from recalib.errors import InputError
 from recalib.reporting.terminal import say
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def ingest(
-    server: ServerUrl,
+    server: options.ServerUrl,
     model: Annotated[str, typer.Option(help="The model's name on the server.", show_default=False)],
     source: Annotated[
         str | None,
@@ -46,8 +46,8 @@ def ingest(
     idle: Annotated[
         float | None, typer.Option(help="End after this many seconds without a message.", min=0)
     ] = None,
-    key: ApiKey = None,
-    json_output: JsonOutput = False,
+    key: options.ApiKey = None,
+    json_output: options.JsonOutput = False,
 ) -> None:
     """Send labels of predictions from Kafka, or from files, to a server.
 
@@ -87,7 +87,7 @@ def ingest(
 
 
 def _kafka(
-    brokers: str, topic: str | None, group: str | None, dead_letters: str | None, options: list[str]
+    brokers: str, topic: str | None, group: str | None, dead_letters: str | None, pairs: list[str]
 ) -> Kafka:
     from recalib.ingest import Kafka
 
@@ -95,7 +95,7 @@ def _kafka(
         missing = "topic" if not topic else "group"
         raise InputError(missing, found="nothing", accepted=f"--{missing} with --kafka")
     settings = {}
-    for text in options:
+    for text in pairs:
         name, separator, value = text.partition("=")
         if not separator:
             raise InputError("option", found=repr(text), accepted="NAME=VALUE")

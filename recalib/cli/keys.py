@@ -10,15 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from recalib.cli.arguments import JsonOutput
-from recalib.cli.context import (
-    DatabaseOption,
-    HomeOption,
-    create_home,
-    current_actor,
-    load_settings,
-    open_registry,
-)
+from recalib.cli import options
+from recalib.cli.context import create_home, current_actor, load_settings, open_registry
 from recalib.cli.sections import SectionedGroup
 from recalib.core.access import SCOPES, ApiKey, Limits, check_secret
 from recalib.errors import InputError
@@ -67,9 +60,9 @@ def create(
         Path | None,
         typer.Option(help="A file with the secret to use; repeating the command changes nothing."),
     ] = None,
-    home: HomeOption = None,
-    database_url: DatabaseOption = None,
-    json_output: JsonOutput = False,
+    home: options.Home = None,
+    database_url: options.DatabaseUrl = None,
+    json_output: options.JsonOutput = False,
 ) -> None:
     """Create a key and print its secret.
 
@@ -110,9 +103,9 @@ def limit(
     reset: Annotated[
         bool, typer.Option("--reset", help="Reset the other limits to the server's settings.")
     ] = False,
-    home: HomeOption = None,
-    database_url: DatabaseOption = None,
-    json_output: JsonOutput = False,
+    home: options.Home = None,
+    database_url: options.DatabaseUrl = None,
+    json_output: options.JsonOutput = False,
 ) -> None:
     """Change the limits of a key.
 
@@ -132,7 +125,9 @@ def limit(
 
 @app.command("list")
 def list_keys(
-    home: HomeOption = None, database_url: DatabaseOption = None, json_output: JsonOutput = False
+    home: options.Home = None,
+    database_url: options.DatabaseUrl = None,
+    json_output: options.JsonOutput = False,
 ) -> None:
     """List all keys, without their secrets.
 
@@ -153,9 +148,9 @@ def list_keys(
 @app.command()
 def revoke(
     name: Annotated[str, typer.Argument(help="The key's name.")],
-    home: HomeOption = None,
-    database_url: DatabaseOption = None,
-    json_output: JsonOutput = False,
+    home: options.Home = None,
+    database_url: options.DatabaseUrl = None,
+    json_output: options.JsonOutput = False,
 ) -> None:
     """Revoke a key permanently.
 

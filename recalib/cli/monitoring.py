@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from recalib.cli.arguments import ApiKey, JsonOutput, ModelName, ServerUrl
+from recalib.cli import options
 from recalib.core.time_text import time_text
 from recalib.reporting.terminal import narrow_table, print_json, say, warn
 
@@ -29,14 +29,14 @@ _REPLAYED = "*"
 
 
 def monitoring(
-    model: ModelName,
-    server: ServerUrl,
+    model: options.ModelName,
+    server: options.ServerUrl,
     history: Annotated[
         int | None,
         typer.Option(min=1, help="Show the states after this many cohorts instead, newest first."),
     ] = None,
-    key: ApiKey = None,
-    json_output: JsonOutput = False,
+    key: options.ApiKey = None,
+    json_output: options.JsonOutput = False,
 ) -> None:
     """Show the monitoring state of a model's champion.
 

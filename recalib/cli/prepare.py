@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from recalib.cli.arguments import JsonOutput
-from recalib.cli.context import (
-    DatabaseOption,
-    HomeOption,
-    create_home,
-    load_settings,
-    open_registry,
-)
+from recalib.cli import options
+from recalib.cli.context import create_home, load_settings, open_registry
 from recalib.reporting.terminal import print_json, say
 
 
 def prepare(
-    home: HomeOption = None,
-    database_url: DatabaseOption = None,
-    json_output: JsonOutput = False,
+    home: options.Home = None,
+    database_url: options.DatabaseUrl = None,
+    json_output: options.JsonOutput = False,
 ) -> None:
     """Migrate the database and create the blob store.
 

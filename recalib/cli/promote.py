@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from recalib.cli.arguments import ApiKey, Force, JsonOutput, ModelName, ServerUrl
+from recalib.cli import options
 from recalib.cli.monitoring import comparison_text
 from recalib.reporting.terminal import print_json, say, warn
 
@@ -21,14 +21,14 @@ _Reason = Annotated[str, typer.Option(help="The reason, for the history of the a
 
 
 def promote(
-    model: ModelName,
+    model: options.ModelName,
     version: Annotated[int, typer.Argument(help="The version.", show_default=False)],
-    server: ServerUrl,
+    server: options.ServerUrl,
     alias: _AliasName = "champion",
     reason: _Reason = "",
-    force: Force = False,
-    key: ApiKey = None,
-    json_output: JsonOutput = False,
+    force: options.Force = False,
+    key: options.ApiKey = None,
+    json_output: options.JsonOutput = False,
 ) -> None:
     """Let a version of a model serve: every later request uses it."""
     from recalib.client import Client
@@ -38,12 +38,12 @@ def promote(
 
 
 def rollback(
-    model: ModelName,
-    server: ServerUrl,
+    model: options.ModelName,
+    server: options.ServerUrl,
     alias: _AliasName = "champion",
     reason: _Reason = "rolled back",
-    key: ApiKey = None,
-    json_output: JsonOutput = False,
+    key: options.ApiKey = None,
+    json_output: options.JsonOutput = False,
 ) -> None:
     """Return to the version that served before; a second rollback undoes the first.
 

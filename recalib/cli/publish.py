@@ -7,18 +7,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from recalib.cli.arguments import (
-    ApiKey,
-    CalibratorFile,
-    Force,
-    JsonOutput,
-    Label,
-    Scores,
-    Separator,
-    ServerUrl,
-    read_file,
-    selection_of,
-)
+from recalib.cli import arguments, options
 from recalib.errors import InputError
 from recalib.reporting.terminal import metrics_table, print_json, progress, say, warn
 
@@ -26,8 +15,8 @@ _PROMOTE: dict[str, Any] = {"if-better": "if_better", "always": True, "never": F
 
 
 def publish(
-    calibrator: CalibratorFile,
-    server: ServerUrl,
+    calibrator: options.CalibratorFile,
+    server: options.ServerUrl,
     model: Annotated[str, typer.Option(help="The model's name on the server.", show_default=False)],
     dataset: Annotated[
         str | None, typer.Option(help="A data set of the model, to compare with the champion on.")
@@ -38,16 +27,16 @@ def publish(
             help="The file of the fit. Digests of its rows are sent, so that they are not compared."
         ),
     ] = None,
-    scores: Scores = None,
-    label: Label = None,
-    separator: Separator = None,
+    scores: options.Scores = None,
+    label: options.Label = None,
+    separator: options.Separator = None,
     promote: Annotated[
         Literal["if-better", "always", "never"],
         typer.Option(help="Whether the version becomes the champion."),
     ] = "if-better",
-    force: Force = False,
-    key: ApiKey = None,
-    json_output: JsonOutput = False,
+    force: options.Force = False,
+    key: options.ApiKey = None,
+    json_output: options.JsonOutput = False,
 ) -> None:
     """Publish a calibrator on a server.
 
@@ -89,7 +78,7 @@ def _fitted_rows(
     from recalib.api import load
     from recalib.files import DataSelection
 
-    selection = selection_of(scores, label, separator=separator)
+    selection = arguments.selection_of(scores, label, separator=separator)
     if selection == DataSelection():
         return fitted_on
     if fitted_on is None:
@@ -97,4 +86,6 @@ def _fitted_rows(
         raise InputError("fitted-on", found=found, accepted="the file of the rows of the fit")
     card = load(path).card
     names, kind, task = card.labels, card.input, card.task
-    return read_file(fitted_on, selection, names, input=kind, task=task, labels="optional").logits
+    return arguments.read_file(
+        fitted_on, selection, names, input=kind, task=task, labels="optional"
+    ).logits

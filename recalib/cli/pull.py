@@ -6,15 +6,15 @@ from typing import Annotated
 
 import typer
 
-from recalib.cli.arguments import ApiKey, JsonOutput, OutputFile, ServerUrl, check_output_path
+from recalib.cli import arguments, options
 from recalib.errors import InputError
 from recalib.reporting.terminal import print_json, say
 
 
 def pull(
-    server: ServerUrl,
+    server: options.ServerUrl,
     model: Annotated[str, typer.Option(help="The model's name on the server.", show_default=False)],
-    output: OutputFile,
+    output: options.OutputFile,
     version: Annotated[
         str | None,
         typer.Option(
@@ -25,8 +25,8 @@ def pull(
         str | None,
         typer.Option(help="Download this data set, and no calibrator.", show_default=False),
     ] = None,
-    key: ApiKey = None,
-    json_output: JsonOutput = False,
+    key: options.ApiKey = None,
+    json_output: options.JsonOutput = False,
 ) -> None:
     """Download a calibrator or a data set from a server.
 
@@ -37,7 +37,7 @@ def pull(
 
     if dataset is not None and version is not None:
         raise InputError("version", found=f"{version} and a data set", accepted="one of the two")
-    check_output_path("output", output)
+    arguments.check_output_path("output", output)
     with Client(server, api_key=key) as client:
         if dataset is None:
             number = client.download_calibrator(model, output, version or "champion")

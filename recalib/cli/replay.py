@@ -7,15 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from recalib.cli.arguments import (
-    ApiKey,
-    Cluster,
-    JsonOutput,
-    Task,
-    check_output_path,
-    cluster_name,
-    short_name,
-)
+from recalib.cli import arguments, options
 from recalib.cli.monitoring import expected_text
 from recalib.cli.replay_into import check_options, describe_times, replay_into
 from recalib.core.field_comments import field_comments
@@ -57,7 +49,7 @@ def replay(
             show_default=False,
         ),
     ],
-    task: Task = "multiclass",
+    task: options.Task = "multiclass",
     alpha: Annotated[float, _option("alpha")] = EvidenceSettings.alpha,
     tolerance: Annotated[float, _option("tolerance")] = EvidenceSettings.tolerance,
     maturity: Annotated[
@@ -155,9 +147,9 @@ def replay(
             "--to-now", help="With --into: move all times forward, so that the log ends now."
         ),
     ] = False,
-    key: ApiKey = None,
-    cluster: Cluster = None,
-    json_output: JsonOutput = False,
+    key: options.ApiKey = None,
+    cluster: options.Cluster = None,
+    json_output: options.JsonOutput = False,
 ) -> None:
     """Run the monitor on a log of predictions.
 
@@ -174,7 +166,7 @@ def replay(
     from recalib.replay import ReplayOptions
     from recalib.replay import replay as replay_log
 
-    options = ReplayOptions(
+    settings = ReplayOptions(
         alpha=alpha,
         tolerance=tolerance,
         objective=objective,
@@ -195,20 +187,20 @@ def replay(
         from recalib.reporting.plots import check_suffix
 
         check_suffix(picture, "picture")
-        check_output_path("picture", picture, *inputs)
+        arguments.check_output_path("picture", picture, *inputs)
     if report is not None:
-        check_output_path("report", report, *inputs)
+        arguments.check_output_path("report", report, *inputs)
         if report.suffix != ".html":
             raise InputError("report", found=str(report), accepted="a name that ends in .html")
-    name = short_name(log)
+    name = arguments.short_name(log)
     card = None
     if calibrator is not None:
         from recalib.calibrator import Calibrator
 
         card = Calibrator.load(calibrator).card
     with progress("replay", quiet=json_output) as update:
-        workers = cluster if is_single_file(log) else cluster_name(cluster)
-        result = replay_log(log, options, update, card, workers)
+        workers = cluster if is_single_file(log) else arguments.cluster_name(cluster)
+        result = replay_log(log, settings, update, card, workers)
         if picture is not None:
             _draw(picture, result, name)
         if report is not None:

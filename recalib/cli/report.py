@@ -9,31 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from recalib.cli.arguments import (
-    Cluster,
-    InputKind,
-    JsonOutput,
-    Label,
-    MapNames,
-    MoreTestData,
-    MoreValidationData,
-    ObjectiveNames,
-    OutputFile,
-    PredictionsPolicy,
-    PreserveAccuracy,
-    Scores,
-    Segments,
-    Separator,
-    Task,
-    TestData,
-    ValidationData,
-    check_output_path,
-    class_names_of,
-    cluster_name,
-    select_in,
-    selection_of,
-    split_names,
-)
+from recalib.cli import arguments, options
 from recalib.cli.comparison import (
     compatible_pairs,
     local_paths,
@@ -55,13 +31,13 @@ _MAX_SHIFTED_SETS = 20
 
 
 def report(
-    validation: ValidationData,
-    test: TestData,
-    output: OutputFile,
-    maps: MapNames = "",
-    objectives: ObjectiveNames = "nll",
-    predictions: PredictionsPolicy = None,
-    preserve_accuracy: PreserveAccuracy = None,
+    validation: options.ValidationData,
+    test: options.TestData,
+    output: options.OutputFile,
+    maps: options.MapNames = "",
+    objectives: options.ObjectiveNames = "nll",
+    predictions: options.PredictionsPolicy = None,
+    preserve_accuracy: options.PreserveAccuracy = None,
     shift: Annotated[
         list[str] | None,
         typer.Option(
@@ -69,17 +45,17 @@ def report(
             help="A shifted test set to show next to the test file; repeatable, in order.",
         ),
     ] = None,
-    segments: Segments = None,
+    segments: options.Segments = None,
     title: Annotated[str, typer.Option(help="The title of the page.")] = "Calibration report",
-    task: Task = "multiclass",
-    input: InputKind = "logits",
-    add_validation: MoreValidationData = None,
-    add_test: MoreTestData = None,
-    scores: Scores = None,
-    label: Label = None,
-    separator: Separator = None,
-    cluster: Cluster = None,
-    json_output: JsonOutput = False,
+    task: options.Task = "multiclass",
+    input: options.InputKind = "logits",
+    add_validation: options.MoreValidationData = None,
+    add_test: options.MoreTestData = None,
+    scores: options.Scores = None,
+    label: options.Label = None,
+    separator: options.Separator = None,
+    cluster: options.Cluster = None,
+    json_output: options.JsonOutput = False,
 ) -> None:
     """Write an HTML report with a recommendation.
 
@@ -94,12 +70,14 @@ def report(
 
     if output.suffix != ".html":
         raise InputError("output", found=str(output), accepted="a name that ends in .html")
-    selection = selection_of(scores, label, separator=separator)
+    selection = arguments.selection_of(scores, label, separator=separator)
     shifted = _parse_shifted_sets(shift or [])
     validation_data, test_data = [validation, *(add_validation or [])], [test, *(add_test or [])]
     sources = [validation_data, test_data, *([source] for source in shifted.values())]
-    check_output_path("output", output, *(Path(item) for source in sources for item in source))
-    names = split_names(segments)
+    arguments.check_output_path(
+        "output", output, *(Path(item) for source in sources for item in source)
+    )
+    names = arguments.split_names(segments)
     if names is not None and (task == "multilabel" or local_paths(sources, cluster) is None):
         accepted = "files in memory of one label for each row"
         raise InputError("segments", found=f"{segments}, with others", accepted=accepted)
@@ -109,7 +87,9 @@ def report(
         if paths is None:
             accepted = "multiclass for other sources than two files"
             raise InputError("task", found=task, accepted=accepted)
-        _report_on_labels(paths, split_names(maps), input, selection, title, output, json_output)
+        _report_on_labels(
+            paths, arguments.split_names(maps), input, selection, title, output, json_output
+        )
         return
     policy = resolve_predictions(predictions, preserve_accuracy)
     pairs = compatible_pairs(maps, objectives)
@@ -122,14 +102,16 @@ def report(
             )
         else:
             result = report_on_files(
-                select_in(validation_data, selection),
-                select_in(test_data, selection),
+                arguments.select_in(validation_data, selection),
+                arguments.select_in(test_data, selection),
                 pairs,
                 input=input,
                 predictions=policy,
-                shifted={name: select_in([file], selection) for name, file in shifted.items()},
+                shifted={
+                    name: arguments.select_in([file], selection) for name, file in shifted.items()
+                },
                 title=title,
-                cluster=cluster_name(cluster),
+                cluster=arguments.cluster_name(cluster),
                 progress=update,
             )
         result.save(output)
@@ -203,7 +185,7 @@ def _report_on_labels(
             test,
             maps,
             input=input,
-            class_labels=class_names_of(selection),
+            class_labels=arguments.class_names_of(selection),
             title=title,
             progress=update,
         )
@@ -260,7 +242,7 @@ def _report_on_rows(
         pairs,
         input=input,
         predictions=policy,
-        class_names=class_names_of(selection),
+        class_names=arguments.class_names_of(selection),
         shifted=dict(zip(shifted, sources[2:], strict=True)),
         segments=segments and read_columns(paths[1], segments, selection.separator),
         title=title,
@@ -268,13 +250,13 @@ def _report_on_rows(
     )
 
 
-def _parse_shifted_sets(options: list[str]) -> dict[str, str]:
+def _parse_shifted_sets(pairs: list[str]) -> dict[str, str]:
     """Return the sources of NAME=FILE options by name, in order."""
     sources: dict[str, str] = {}
-    for option in options:
-        name, equals, source = option.partition("=")
+    for pair in pairs:
+        name, equals, source = pair.partition("=")
         if not (name.strip() and equals and source):
-            raise InputError("shift", found=repr(option), accepted="NAME=FILE")
+            raise InputError("shift", found=repr(pair), accepted="NAME=FILE")
         if name in sources or name in _RESERVED_NAMES:
             accepted = f"names that differ, and none of {', '.join(_RESERVED_NAMES)}"
             raise InputError("shift", found=repr(name), accepted=accepted)

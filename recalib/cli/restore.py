@@ -7,16 +7,9 @@ from typing import Annotated
 
 import typer
 
-from recalib.cli.arguments import JsonOutput
+from recalib.cli import options
 from recalib.cli.backup import manifest_summary, manifest_text, references_text
-from recalib.cli.context import (
-    DatabaseOption,
-    HomeOption,
-    create_home,
-    current_actor,
-    load_settings,
-    open_registry,
-)
+from recalib.cli.context import create_home, current_actor, load_settings, open_registry
 from recalib.reporting.terminal import print_json, progress, say, warn
 
 
@@ -27,9 +20,9 @@ def restore(
     force: Annotated[
         bool, typer.Option("--force", help="Replace the content of the registry.")
     ] = False,
-    home: HomeOption = None,
-    database_url: DatabaseOption = None,
-    json_output: JsonOutput = False,
+    home: options.Home = None,
+    database_url: options.DatabaseUrl = None,
+    json_output: options.JsonOutput = False,
 ) -> None:
     """Fill an empty registry from a backup.
 

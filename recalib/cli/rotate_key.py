@@ -7,14 +7,8 @@ from typing import Annotated
 
 import typer
 
-from recalib.cli.arguments import JsonOutput
-from recalib.cli.context import (
-    DatabaseOption,
-    HomeOption,
-    current_actor,
-    load_settings,
-    open_registry,
-)
+from recalib.cli import options
+from recalib.cli.context import current_actor, load_settings, open_registry
 from recalib.reporting.terminal import say
 
 
@@ -22,9 +16,9 @@ def rotate_key(
     revoke: Annotated[
         bool, typer.Option("--revoke", help="Revoke all earlier keys, as after a leak.")
     ] = False,
-    home: HomeOption = None,
-    database_url: DatabaseOption = None,
-    json_output: JsonOutput = False,
+    home: options.Home = None,
+    database_url: options.DatabaseUrl = None,
+    json_output: options.JsonOutput = False,
 ) -> None:
     """Sign prediction ids with a new key.
 

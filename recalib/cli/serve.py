@@ -11,18 +11,17 @@ from typing import Annotated, Any
 
 import typer
 
+from recalib.cli import options
 from recalib.cli.context import (
-    DatabaseOption,
-    HomeOption,
     check_package,
     create_home,
     exit_on_sigterm,
     load_settings,
     open_registry,
-    setting_option,
     warn_of_unknown_variables,
 )
 from recalib.cli.network import listen, reserve_grpc_port
+from recalib.cli.options import setting_option
 from recalib.core.packages import check_installed
 from recalib.errors import InputError
 from recalib.observability import logs, telemetry
@@ -42,7 +41,8 @@ def serve(
     ] = None,
     workers: Annotated[int | None, setting_option("workers", "Server processes.")] = None,
     job_workers: Annotated[
-        int | None, setting_option("job_workers", "Worker processes that the server starts.")
+        int | None,
+        setting_option("job_workers", "Worker processes that the server starts."),
     ] = None,
     require_keys: Annotated[
         bool, typer.Option("--require-keys", help="Require an API key for every request.")
@@ -53,15 +53,15 @@ def serve(
             "--insecure", help="Serve without API keys on an address that other machines reach."
         ),
     ] = False,
-    home: HomeOption = None,
-    database_url: DatabaseOption = None,
+    home: options.Home = None,
+    database_url: options.DatabaseUrl = None,
     json_output: Annotated[bool, typer.Option("--json", help="Print the URLs as JSON.")] = False,
 ) -> None:
     """Serve REST and gRPC, with a worker.
 
     Every option is also an environment variable.
     """
-    options = {
+    given = {
         "host": host,
         "port": port,
         "grpc_port": grpc_port,
@@ -75,7 +75,7 @@ def serve(
     with exit_on_sigterm() as stop_requested:
         status: Any = 0
         try:
-            _serve(load_settings(**options), json_output)
+            _serve(load_settings(**given), json_output)
         except SystemExit as exit_request:
             status = exit_request.code
         except Exception as error:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from recalib.cli.arguments import ApiKey, JsonOutput
+from recalib.cli import options
 from recalib.cli.context import check_package, stop_on_signal
 from recalib.core.packages import optional_packages
 from recalib.errors import InputError
@@ -39,8 +39,8 @@ def train(
     jobs: Annotated[
         int, typer.Option(min=1, help="Trials of `tune` at a time, each in its own process.")
     ] = 1,
-    key: ApiKey = None,
-    json_output: JsonOutput = False,
+    key: options.ApiKey = None,
+    json_output: options.JsonOutput = False,
 ) -> None:
     """Train a network.
 

@@ -6,9 +6,8 @@ from typing import Annotated
 
 import typer
 
+from recalib.cli import options
 from recalib.cli.context import (
-    DatabaseOption,
-    HomeOption,
     check_package,
     exit_on_sigterm,
     load_settings,
@@ -18,8 +17,8 @@ from recalib.observability import logs, telemetry
 
 
 def worker(
-    home: HomeOption = None,
-    database_url: DatabaseOption = None,
+    home: options.Home = None,
+    database_url: options.DatabaseUrl = None,
     embedded: Annotated[bool, typer.Option("--embedded", hidden=True)] = False,
 ) -> None:
     """Run jobs from the registry's queue."""
