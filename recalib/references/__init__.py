@@ -6,7 +6,7 @@ refuses a file that has changed since.
 
 from __future__ import annotations
 
-from recalib.references.listing import MAX_FILES, list_referenced, outage_errors
+from recalib.references.listing import list_referenced, outage_errors
 from recalib.references.manifest import (
     MANIFEST_TYPE,
     Manifest,
@@ -17,19 +17,3 @@ from recalib.references.manifest import (
 )
 from recalib.references.roots import DatasetRoots
 from recalib.references.rows import ReferencedRows, read_referenced, unchanged
-
-__all__ = [
-    "MANIFEST_TYPE",
-    "MAX_FILES",
-    "DatasetRoots",
-    "Manifest",
-    "ReferencedFile",
-    "ReferencedRows",
-    "check_content",
-    "content_digest",
-    "list_referenced",
-    "outage_errors",
-    "read_referenced",
-    "sha256_of",
-    "unchanged",
-]

@@ -2,7 +2,7 @@
 
 It replaces all steps before it and keeps the revision of the last, so a database at 0031 needs the
 later steps only (docs/decisions/0005-one-migration.md). The names of keys and indexes follow from
-the convention of `recalib.registry.tables.base`.
+the convention of `recalib.registry.tables`.
 """
 
 import sqlalchemy as sa
