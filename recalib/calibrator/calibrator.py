@@ -25,7 +25,7 @@ from recalib.core.arrays import (
     log_probabilities,
     probability_resemblance,
 )
-from recalib.core.card import Card
+from recalib.core.card import Card, Rejection
 from recalib.core.class_names import as_class_scores, class_indices, like
 from recalib.core.html_table import html_table
 from recalib.core.inputs import (
@@ -111,8 +111,10 @@ class Calibrator(SetPredictor):
         except InputError as error:
             raise CorruptError(f"the card does not describe a map: {error}") from None
         self.map.check(card.classes, self.parameters)
-        check_thresholds(card)
-        self._check_rejection()
+        if card.sets is not None:
+            check_thresholds(card, card.sets)
+        if card.rejection is not None:
+            self._check_rejection(card.rejection)
 
     @property
     def is_multilabel(self) -> bool:
@@ -515,10 +517,8 @@ class Calibrator(SetPredictor):
                 "calibrator", found=f"{path} ({error.strerror})", accepted="a .calib file"
             ) from None
 
-    def _check_rejection(self) -> None:
+    def _check_rejection(self, rejection: Rejection) -> None:
         """Raise `CorruptError` for a threshold of rejection that no fit gives."""
-        if (rejection := self.card.rejection) is None:
-            return
         try:
             resolve_rejection(rejection)
         except InputError as error:

@@ -77,7 +77,12 @@ def check_logits(
 
 def check_finite(logits: Floats, field: str, first_row: int = 0) -> Floats:
     """Return `logits` (N, K); raise `InputError` for NaN, +inf or a row of −inf only."""
-    if _all_finite(logits):  # the usual case
+    if logits.size <= _MAX_PLAIN_COUNT:
+        is_finite = all(map(math.isfinite, logits.ravel().tolist()))
+    else:
+        # The sum is not finite if a logit is not. It may overflow too, so each is then checked.
+        is_finite = math.isfinite(np.einsum("ij->", logits))
+    if is_finite:  # the usual case
         return logits
     accepted = "finite numbers, and -inf for a masked class"
     invalid: NDArray[np.bool_] = np.isnan(logits) | np.isposinf(logits)
@@ -287,11 +292,6 @@ def check_labels(
     return checked
 
 
-def check_weight_kind(kind: WeightKind) -> None:
-    """Raise `InputError` for an unknown kind of weights."""
-    check_choice("weight_kind", kind, WeightKind)
-
-
 def check_weights(
     values: ArrayLike | None, *, rows: int, field: str = "weights", kind: WeightKind = "survey"
 ) -> NDArray[np.float64] | None:
@@ -306,7 +306,7 @@ def check_weights(
     ------
     InputError: wrong rank, dtype or length, not finite, negative, all zero, or an unknown kind.
     """
-    check_weight_kind(kind)
+    check_choice("weight_kind", kind, WeightKind)
     if values is None:
         return None
     weights = check_row_weights(values, rows, field)
@@ -370,17 +370,6 @@ def check_row_weights(
     return weights.astype(np.float64)
 
 
-def _is_column(array: NDArray[Any]) -> bool:
-    return array.ndim == 1 or (array.ndim == 2 and array.shape[1] == 1)
-
-
-def _all_finite(logits: Floats) -> bool:
-    if logits.size <= _MAX_PLAIN_COUNT:
-        return all(map(math.isfinite, logits.ravel().tolist()))
-    # The sum is not finite if a logit is not. If the sum overflows, the caller checks each logit.
-    return math.isfinite(np.einsum("ij->", logits))
-
-
 def check_matrix(
     values: ArrayLike, classes: int | None, field: str, input: str | None = None
 ) -> Floats:
@@ -408,7 +397,7 @@ def check_matrix(
             field, found=f"dtype {array.dtype}", accepted="float16, float32, float64 or integers"
         )
     array = array.astype(array.dtype.newbyteorder("="), copy=False)  # torch takes no other
-    if input is not None and classes in (None, 2) and _is_column(array):
+    if input is not None and classes in (None, 2) and array.ndim and array.shape[1:] in ((), (1,)):
         array = two_columns(array, input)
     if array.ndim != 2:
         hint = f"; one row is x[None], (1, {len(array)})" if array.ndim == 1 else ""

@@ -20,16 +20,16 @@ _lock = threading.Lock()
 
 def decoder_of(kind: type[T]) -> msgspec.json.Decoder[T]:
     """Return the JSON decoder of `kind`; its `decode` raises `msgspec.DecodeError`."""
-    with _lock:
-        return _decoder(kind)  # type: ignore[arg-type]
+    return _decoder(kind)  # type: ignore[arg-type]
 
 
 def convert(value: Any, kind: type[T]) -> T:
     """Convert plain values to `kind`; raise `msgspec.ValidationError` if they do not match."""
-    decoder_of(kind)
+    _decoder(kind)  # type: ignore[arg-type]
     return msgspec.convert(value, kind)
 
 
 @cache
 def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(kind)
+    with _lock:
+        return msgspec.json.Decoder(kind)

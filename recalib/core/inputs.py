@@ -129,12 +129,13 @@ def check_index(**values: Any) -> None:
             found=f"scores, and labels as {field}: the two are swapped",
             accepted=f"labels, (N,); as keywords, `labels=` and `{field}=`, they have any order",
         )
-    by_field = {name: value.index for name, value in values.items() if _has_index(value)}
-    if not by_field:
-        return
-    first, *others = by_field
-    for name in others:
-        ours, theirs = by_field[first], by_field[name]
+    first, ours = "", None
+    for name, value in values.items():
+        theirs: Any = getattr(value, "index", None)
+        if not hasattr(theirs, "equals"):  # no pandas object
+            continue
+        if ours is None:
+            first, ours = name, theirs
         if len(ours) != len(theirs) or ours.equals(theirs):
             continue
         is_default = any(np.array_equal(index, np.arange(len(index))) for index in (ours, theirs))
@@ -162,10 +163,6 @@ def _are_classes(values: NDArray[Any]) -> bool:
     if values.dtype.kind == "f":
         return bool(np.array_equal(values, np.rint(values), equal_nan=True))
     return values.dtype.kind in "biuUST" or isinstance(next(iter(values.flat), None), str)
-
-
-def _has_index(value: Any) -> bool:
-    return hasattr(value, "index") and hasattr(value.index, "equals")
 
 
 def as_scores(values: Any, field: str, classes: Iterable[str] | None = None) -> NDArray[Any]:
@@ -257,7 +254,7 @@ def score_matrix(
     [[0.8, 0.2], [0.1, 0.9]]
     """
     scores = as_scores(values, field, classes)
-    is_column = scores.ndim == 1 or (scores.ndim == 2 and scores.shape[1] == 1)
+    is_column = scores.ndim > 0 and scores.shape[1:] in ((), (1,))
     return two_columns(scores, input) if is_column and scores.dtype.kind in "iuf" else scores
 
 

@@ -119,20 +119,17 @@ def find_mask(low: LowLogits) -> Mask | None:
     value, range = low.least, max(low.largest - low.next, 1.0)
     is_constant = low.count >= _LEAST_COUNT or value in _CONSTANTS
     is_alone = value <= _HIGHEST and low.label > value and low.next < np.inf
-    if not (is_constant and is_alone and low.next - value >= _LEAST_GAP * range):
-        _check_size(max(abs(value), abs(low.largest)))
+    is_mask = is_constant and is_alone and low.next - value >= _LEAST_GAP * range
+    size = max(abs(low.next if is_mask else value), abs(low.largest))
+    if size and not _SMALLEST <= size <= _LARGEST:
+        found = f"a largest absolute value of {size:.3g}"
+        raise InputError("logits", found=found, accepted=f"{_SMALLEST:g} to {_LARGEST:g}")
+    if not is_mask:
         return None
-    _check_size(max(abs(low.next), abs(low.largest)))
     halfway = value / 2 + low.next / 2
     below = max(halfway, min(_HIGHEST, low.next - _LEAST_GAP * range))
     # float32, as in served graphs, holds the threshold.
     return Mask(value, max(below, float(np.finfo(np.float32).min)))
-
-
-def _check_size(largest: float) -> None:
-    if largest and not _SMALLEST <= largest <= _LARGEST:
-        found = f"a largest absolute value of {largest:.3g}"
-        raise InputError("logits", found=found, accepted=f"{_SMALLEST:g} to {_LARGEST:g}")
 
 
 def mask_constants(logits: Floats, labels: Integers) -> tuple[Floats, Mask | None]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar, get_args
 
 import msgspec
@@ -60,7 +59,7 @@ def configure(
     member = family.get(name)
     if member is None:
         raise unknown_name(field, name, family)
-    known = [option.name for option in fields(member)]  # type: ignore[arg-type]
+    known: tuple[str, ...] = member.__match_args__  # type: ignore[attr-defined]
     for option in options:
         if option not in known:
             accepted = ", ".join(known) or f"none: {name} has no options"
@@ -88,7 +87,7 @@ def unknown_name(field: str, name: object, names: Iterable[str]) -> InputError:
     return InputError(field, found=f"{name!r:.60}", accepted=hint + ", ".join(known))
 
 
-def _nearest(name: str, names: list[str]) -> str:
+def _nearest(name: str, names: Sequence[str]) -> str:
     plain = name.lower().replace("-", "_").replace(" ", "_")
     synonym = _SYNONYMS.get(plain)
     if synonym in names:
@@ -113,6 +112,7 @@ def check_option(name: str, value: float, legal: bool, accepted: str) -> None:
 def options_of(member: object) -> dict[str, Any]:
     """Return the options from which `configure` creates `member` again, as they are in JSON."""
     # Not the member itself, because msgspec would include its properties.
-    values = {field.name: getattr(member, field.name) for field in fields(member)}  # type: ignore[arg-type]
+    names = member.__match_args__  # type: ignore[attr-defined]
+    values = {name: getattr(member, name) for name in names}
     plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(values))
     return plain

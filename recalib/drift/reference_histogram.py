@@ -11,7 +11,7 @@ from recalib.core.card import Card, ConfidenceHistogram
 from recalib.drift.calibration_sums import left_closed_bins
 from recalib.drift.psi import quantile_edges
 from recalib.drift.target import RowTarget
-from recalib.stats.groups import group_counts, group_sums
+from recalib.stats.groups import group_sums
 
 #: Bins of a histogram; fewer where probabilities tie.
 BINS = 15
@@ -36,13 +36,7 @@ def reference_histogram(
     edges = quantile_edges(probabilities, BINS) - _BELOW
     edges = edges[edges > 0]
     where = left_closed_bins(edges, probabilities)
-    return histogram_of_counts(
-        edges,
-        group_counts(where, len(edges) + 1)
-        if weights is None
-        else group_sums(where, weights, len(edges) + 1),
-        target,
-    )
+    return histogram_of_counts(edges, group_sums(where, weights, len(edges) + 1), target)
 
 
 def histogram_of_counts(

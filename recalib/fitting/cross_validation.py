@@ -422,17 +422,16 @@ def _score_fitted(calibrator: Calibrator, logits: Floats, labels: NDArray[Any]) 
 def _score(map: Map, parameters: Parameters, logits: Floats, labels: NDArray[Any]) -> HeldOutScores:
     """Return the scores of rows (N, K), computed in blocks."""
     ops = NumpyOps()
-    constants = map.constants(ops, parameters)
     scores = HeldOutScores.empty(len(labels))
     step = max(1, _BLOCK // logits.shape[1])
     for start in range(0, len(labels), step):
         rows = slice(start, start + step)
         z = logits[rows].astype(np.float64, copy=False)
         if isinstance(map, LabelMap):
-            odds = map.transform(ops, z, constants)
+            odds = map.transform(ops, z, parameters)
             scores.set(rows, _label_scores(odds, labels[rows]))
             continue
-        scores.set(rows, class_scores(map.log_probabilities(ops, z, constants), labels[rows]))
+        scores.set(rows, class_scores(map.log_probabilities(ops, z, parameters), labels[rows]))
     return scores
 
 

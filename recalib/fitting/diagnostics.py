@@ -60,6 +60,7 @@ _PART_ROWS = 1_000
 #: How far above its minimum this fit may end: far below the margin of the NLL.
 _PART_TOLERANCE = 1e-5
 _LEAST_PROBABILITY = 1e-320
+_OPS = NumpyOps()
 #: Weighted rows count as few below this, and if they are less than half of all rows.
 _FEW_ROWS = 50
 #: The standard deviation of a column above the median of the others.
@@ -94,19 +95,14 @@ class _Sample:
     #: The number of independent rows of all rows, by Kish.
     effective: float
 
-    def mean(self, scores: Numbers) -> Numbers:
-        """Return the mean of each score, (3,)."""
-        return np.asarray(np.average(scores, axis=1, weights=self.weights))
-
-    def error(self, scores: Numbers) -> Numbers:
-        """Return the standard error of the mean of each score, (3,)."""
+    def moments(self, scores: Numbers) -> Numbers:
+        """Return the mean of each score and its standard error, (2, 3)."""
         weights, units = self.weights, self.units
-        return np.array([mean_and_standard_error(row, weights, units)[1] for row in scores])
+        return np.array([mean_and_standard_error(row, weights, units) for row in scores]).T
 
     def scores(self, map: Map, parameters: Parameters) -> tuple[Numbers, Numbers]:
         """Return the scores, (3, n), of labels means over labels, and probabilities, (n, K)."""
-        ops = NumpyOps()
-        p: Numbers = map.probabilities(ops, self.logits, map.constants(ops, parameters))
+        p: Numbers = map.probabilities(_OPS, self.logits, parameters)
         if self.labels.ndim == 2:
             of_value = np.where(self.labels, p, 1 - p)
             nll = -np.log(np.maximum(of_value, _LEAST_PROBABILITY))
@@ -154,16 +150,18 @@ def diagnose(
     sample = _Sample(z, y, w, groups, size * rows / len(y))
     after, p = sample.scores(problem.map, solution.parameters)
     totals = p.sum(axis=0) if w is None else w @ p
-    found = [_few_rows(problem.effective_rows, count), repeats]
-    found += [_class_totals(y, totals, w, size), _column_scale(z)]
-    estimates = {}
+    found = [repeats, _class_totals(y, totals, w, size), _column_scale(z)]
+    if (effective := problem.effective_rows) < min(_FEW_ROWS, count / 2):
+        numbers = {"effective": effective, "rows": float(count)}
+        found.insert(0, Diagnostic("effective rows", numbers))
+    estimates: dict[str, ScoreEstimate] = {}
     if size >= _LEAST_ROWS and repeats is None:
         references = _reference_scores(problem, sample, after, single if is_determined else None)
         optimism = np.zeros((2, 3))
         if refit:
             optimism = _optimism(problem, solution, kept, sample, after, rows)
-        estimates = _estimates(sample, after, references, optimism)
-        found += _harms(estimates)
+        estimates, harms = _compare(sample, after, references, optimism)
+        found += harms
     diagnostics = tuple(filter(None, found))
     confidences = p.max(axis=1) if len(y) == count else solution.confidences
     return Diagnosis(sample.effective, estimates, diagnostics, confidences)
@@ -244,53 +242,36 @@ def _optimism_by_part(
     change = sample.scores(problem.map, solution.parameters)[0] - after
     # Σ s² / n is rows / count − 1.
     change = change * np.where(chosen[kept], -1.0, count / (rows - count))
-    return np.stack([sample.mean(change), sample.error(change)])
+    return sample.moments(change)
 
 
-def _estimates(
+def _compare(
     sample: _Sample, after: Numbers, references: dict[str, Numbers], optimism: Numbers
-) -> dict[str, ScoreEstimate]:
-    """Return the estimate of each score on new rows, with those of the references."""
-    value = sample.mean(after) + optimism[0]
-    values = {name: sample.mean(of) for name, of in references.items()}
-    if "temperature" in values:
-        values["temperature"][0] += 1 / sample.effective
-    errors = {
-        name: np.hypot(sample.error(after - of), optimism[1]) for name, of in references.items()
-    }
-    return {
-        name: ScoreEstimate(
+) -> tuple[dict[str, ScoreEstimate], list[Diagnostic]]:
+    """Return the estimate of each score on new rows, and what is worse than a reference.
+
+    Scores are worse beyond chance, by the larger difference, and once for both proper scores.
+    """
+    mean = np.average(after, axis=1, weights=sample.weights)
+    value = mean + optimism[0]
+    above, errors = np.stack([sample.moments(after - of) for of in references.values()], axis=1)
+    names, values = list(references), mean - above
+    if "temperature" in references:
+        values[names.index("temperature"), 0] += 1 / sample.effective
+    errors = np.hypot(errors, optimism[1])
+    excess = value - values - Z * errors - list(MARGINS.values())
+    estimates, harms = {}, {}
+    for i, score in enumerate(MARGINS):
+        estimates[score] = ScoreEstimate(
             value=float(value[i]),
-            references={key: float(of[i]) for key, of in values.items()},
-            standard_errors={key: float(of[i]) for key, of in errors.items()},
+            references=dict(zip(names, values[:, i].tolist(), strict=True)),
+            standard_errors=dict(zip(names, errors[:, i].tolist(), strict=True)),
         )
-        for i, name in enumerate(MARGINS)
-    }
-
-
-def _harms(estimates: dict[str, ScoreEstimate]) -> list[Diagnostic | None]:
-    """Return that scores are worse than those of a reference, once for both proper scores."""
-    harm = {name: _harm(name, estimate) for name, estimate in estimates.items()}
-    return [harm["nll"] or harm["brier"], harm["error"]]
-
-
-def _harm(name: str, estimate: ScoreEstimate) -> Diagnostic | None:
-    """Return that a score is worse than a reference's beyond chance, by the larger difference."""
-    excess = {
-        key: estimate.value - of - Z * estimate.standard_errors[key] - MARGINS[name]
-        for key, of in estimate.references.items()
-    }
-    worst = max(excess, key=excess.__getitem__)
-    if excess[worst] <= 0:
-        return None
-    numbers = {"value": estimate.value, worst: estimate.references[worst]}
-    return Diagnostic(f"{name} above {worst}", numbers)
-
-
-def _few_rows(effective: float, rows: int) -> Diagnostic | None:
-    if effective >= min(_FEW_ROWS, rows / 2):
-        return None
-    return Diagnostic("effective rows", {"effective": effective, "rows": float(rows)})
+        worst = int(excess[:, i].argmax())
+        if excess[worst, i] > 0 and not (score == "brier" and "nll" in harms):
+            numbers = {"value": float(value[i]), names[worst]: float(values[worst, i])}
+            harms[score] = Diagnostic(f"{score} above {names[worst]}", numbers)
+    return estimates, list(harms.values())
 
 
 def _class_totals(
@@ -320,7 +301,8 @@ def _diagnose_labels(problem: Problem, solution: Solution) -> Diagnosis:
     w = problem.weights
     sample = _Sample(z, y, w, None, problem.effective_rows)
     after, p = sample.scores(problem.map, solution.parameters)
-    found, estimates = [_label_totals(y, p, w)], {}
+    found = [_label_totals(y, p, w)]
+    estimates: dict[str, ScoreEstimate] = {}
     if sample.effective >= _LEAST_ROWS:
         kept = _spaced(len(y), max(_SIZE // problem.classes, _LEAST_SAMPLE))
         of_kept = None if w is None else w[kept]
@@ -328,8 +310,8 @@ def _diagnose_labels(problem: Problem, solution: Solution) -> Diagnosis:
         after = after[:, kept]
         references = {"identity": sample.scores(LabelIdentity(), {})[0]}
         optimism = _optimism_by_part(problem, kept, sample, after)
-        estimates = _estimates(sample, after, references, optimism)
-        found += _harms(estimates)
+        estimates, harms = _compare(sample, after, references, optimism)
+        found += harms
     diagnostics = tuple(filter(None, found))
     return Diagnosis(sample.effective, estimates, diagnostics, None)
 

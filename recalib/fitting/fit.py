@@ -224,12 +224,15 @@ def fit(
     z, y = counted.scores, counted.labels
     row_weights = counted.of_rows(row_weights, field)
     w = check_weights(row_weights, rows=len(z), field=field, kind=weight_kind)
-    units = _group_indices(counted.groups(groups), len(z), w)
-    w, z, y, row_weights = drop_rows_without_weight(w, z, y, row_weights)
-    check_folds(sets_folds, set_options, len(y))
-    check_not_folds(None if rejection is None else rejection.risk, sets_folds)
-    mask, counts = None, None
-    held_out = None
+    units = counted.groups(groups)
+    if units is not None:
+        units = _group_indices(units, len(z), w)
+    if w is not None:
+        w, z, y, row_weights = drop_rows_without_weight(w, z, y, row_weights)
+    if sets_folds is not None:
+        check_folds(sets_folds, set_options, len(y))
+        check_not_folds(None if rejection is None else rejection.risk, sets_folds)
+    mask = counts = held_out = None
     if task == "multiclass":
         z, mask = mask_constants(z, y)
         if resampled is not None:
@@ -346,12 +349,11 @@ def fit_rows(
         candidate, choice = request.choose(
             rows.logits, rows.labels, rows.weights, groups, progress, smooths=source is None
         )
-    classes = rows.shape[1]
-    candidate = candidate.for_classes(classes)
+    map = candidate.map.for_classes(rows.shape[1])
     doubt = column_order_doubt(rows.logits, rows.labels) if rows.labels.ndim == 1 else ""
-    warm = None if start is None else start_parameters(start, candidate.map, rows)
+    warm = None if start is None else start_parameters(start, map, rows)
     problem = Problem(
-        candidate.map, candidate.objective, rows.logits, rows.labels, rows.weights,
+        map, candidate.objective, rows.logits, rows.labels, rows.weights,
         warm, progress, device, source,
     )  # fmt: skip
     started = time.perf_counter()
@@ -405,11 +407,9 @@ def start_parameters(earlier: Calibrator, map: Map, rows: ArrayRows) -> Paramete
 
 
 def _group_indices(
-    groups: ArrayLike | None, rows: int, weights: NDArray[np.float64] | None
-) -> NDArray[np.intp] | None:
+    groups: ArrayLike, rows: int, weights: NDArray[np.float64] | None
+) -> NDArray[np.intp]:
     """Return the number of the group, from 0, of each row with weight."""
-    if groups is None:
-        return None
     values = as_array(groups, "groups")
     if values.shape != (rows,):
         raise InputError("groups", found=f"shape {values.shape}", accepted=f"shape ({rows},)")

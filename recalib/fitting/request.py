@@ -169,7 +169,8 @@ def promise_options(card: Card) -> dict[str, Any]:
 
 def _objective_of(name: str, options: Mapping[str, Any]) -> tuple[Objective, dict[str, Any]]:
     """Return the objective with its options, and the remaining options."""
-    known = getattr(OBJECTIVES.get(name), "__dataclass_fields__", {})
-    objective_options = {option: value for option, value in options.items() if option in known}
-    map_options = {option: value for option, value in options.items() if option not in known}
-    return configure(OBJECTIVES, name, objective_options, field="objective"), map_options
+    own, rest = {}, dict(options)
+    for option in getattr(OBJECTIVES.get(name), "__match_args__", ()):
+        if option in rest:
+            own[option] = rest.pop(option)
+    return configure(OBJECTIVES, name, own, field="objective"), rest

@@ -15,13 +15,12 @@ from recalib.core.arrays import (
     check_logits,
     check_probabilities,
     check_row_weights,
-    check_weight_kind,
     check_weights,
     refuse_first,
     repeated_rows,
 )
 from recalib.core.inputs import as_array
-from recalib.core.options import unknown_name
+from recalib.core.options import check_choice, unknown_name
 from recalib.core.segment_columns import segment_masks
 from recalib.errors import CorruptError, InputError
 from recalib.files import Input
@@ -109,7 +108,7 @@ def measure_all(
 ) -> Evaluation[Estimate]:
     """Return the metrics of predictions by name; parameters and errors as in `evaluate`."""
     chosen = _select(metrics, bins, predictions.classes)
-    check_weight_kind(weight_kind)
+    check_choice("weight_kind", weight_kind, WeightKind)
     if sample_weight is not None and weight_kind == "counts":
         rows = repeated_rows(sample_weight, rows=len(predictions), field="sample_weight")
         predictions, sample_weight = predictions.take(rows), None
@@ -182,7 +181,7 @@ class StreamingEvaluation:
         1e-100 to 1e100. A stream without takes them as `counts`: whole numbers of equal rows that
         each row replaces. A rejected batch raises `InputError` and changes nothing.
         """
-        check_weight_kind(weight_kind)
+        check_choice("weight_kind", weight_kind, WeightKind)
         predictions = as_predictions(
             labels, logits=logits, probabilities=probabilities, classes=self.classes
         )

@@ -14,9 +14,9 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
-from recalib.core.arrays import Floats, WeightKind, check_weight_kind, check_weights, repeated_rows
+from recalib.core.arrays import Floats, WeightKind, check_weights, repeated_rows
 from recalib.core.label_arrays import label_log_odds
-from recalib.core.options import unknown_name
+from recalib.core.options import check_choice, unknown_name
 from recalib.files import Input
 from recalib.metrics import METRICS, Estimate, Predictions
 from recalib.metrics.evaluate import measure_all
@@ -132,7 +132,7 @@ def evaluate_labels(
     for name in names:
         if name not in LABEL_METRICS:
             raise unknown_name("metrics", name, LABEL_METRICS)
-    check_weight_kind(weight_kind)
+    check_choice("weight_kind", weight_kind, WeightKind)
     if sample_weight is not None and weight_kind == "counts":
         rows = repeated_rows(sample_weight, rows=len(predictions), field="sample_weight")
         predictions, sample_weight = predictions.take(rows), None

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.calibrator import Calibrator
-from recalib.core.arrays import Floats, Integers, WeightKind, check_weight_kind
+from recalib.core.arrays import Floats, Integers, WeightKind
 from recalib.core.executors import Cluster, open_workers
+from recalib.core.options import check_choice
 from recalib.errors import InputError
 from recalib.files import DataFile, Input
 from recalib.files.fragments import Fragment, Source, list_fragments, no_rows, none_if_empty
@@ -97,7 +98,7 @@ def evaluate_all(
     """
     if any(calibrator is not None and calibrator.is_multilabel for calibrator in calibrators):
         raise InputError("task", found="multilabel", accepted="multiclass, in several files")
-    check_weight_kind(weight_kind)
+    check_choice("weight_kind", weight_kind, WeightKind)
     fragments = with_weights(list_fragments(source, format=format), list_weights(sample_weight))
     evaluate_fragment = partial(_evaluate_fragment, input, bins, tuple(calibrators), weight_kind)
     work = partial(none_if_empty, evaluate_fragment)

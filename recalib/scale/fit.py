@@ -8,9 +8,10 @@ from typing import Any, cast
 import msgspec
 
 from recalib.calibrator import Calibrator
-from recalib.core.arrays import WeightKind, check_undeclared, check_weight_kind
+from recalib.core.arrays import WeightKind, check_undeclared
 from recalib.core.card import DataSummary, ReliabilityBins
 from recalib.core.executors import Cluster, open_workers
+from recalib.core.options import check_choice
 from recalib.drift.reference_histogram import histogram_of_counts
 from recalib.drift.target import target_of
 from recalib.errors import InputError
@@ -93,7 +94,7 @@ def fit(
     request = resolve_fit(map, objective, options)
     check_summable(request.objective)
     check_request(request, start=start)
-    check_weight_kind(weight_kind)
+    check_choice("weight_kind", weight_kind, WeightKind)
     kind: Input = input or "logits"
     weight_files = list_weights(sample_weight)
     fragments = with_weights(list_fragments(source, format=format), weight_files)

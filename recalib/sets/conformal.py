@@ -113,15 +113,13 @@ def options_of_sets(sets: PredictionSets | None) -> SetOptions | None:
     return SetOptions(**{name: getattr(sets, name) for name in SetOptions.__struct_fields__})
 
 
-def check_thresholds(card: Card) -> None:
+def check_thresholds(card: Card, sets: PredictionSets) -> None:
     """Raise `CorruptError` for thresholds that are not of the classes of a card."""
-    if card.sets is None:
-        return
     try:
-        resolve_sets(options_of_sets(card.sets))
+        resolve_sets(options_of_sets(sets))
     except InputError as error:
         raise CorruptError(f"the card has sets with {error}") from None
-    count = len(card.sets.thresholds)
+    count = len(sets.thresholds)
     if card.task == "multilabel" or count not in (1, card.classes):
         found = f"{count} thresholds of sets, of {card.classes} classes, {card.task}"
         raise CorruptError(f"the card has {found}")
