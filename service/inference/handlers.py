@@ -8,7 +8,7 @@ from recalib.errors import UnavailableError
 from recalib.maps.venn_abers import VennAbers
 from recalib.registry import Registry
 from service.inference.schemas import ModelMetadata, TensorMetadata
-from service.inference.tensors import ACCEPTED, IDS, INPUT, INTERVALS, OUTPUT, SETS
+from service.inference.tensors import ACCEPTED, IDS, INPUT, INTERVALS, OUTPUT, OUTPUTS, SETS
 from service.serving.loaded_calibrators import LoadedCalibrator
 from service.state import State
 
@@ -38,23 +38,23 @@ def model_metadata(
             )
         except (UnavailableError, TimeoutError):
             pass
-    classes = loaded.calibrator.card.classes
-    outputs = [
-        TensorMetadata(name=OUTPUT, datatype="FP32", shape=[-1, classes]),
-        TensorMetadata(name=IDS, datatype="BYTES", shape=[-1]),  # returned only on request
-    ]
-    if loaded.calibrator.card.sets is not None:
-        outputs.append(TensorMetadata(name=SETS, datatype="BOOL", shape=[-1, classes]))
-    if loaded.calibrator.card.map == VennAbers.name:
-        outputs.append(TensorMetadata(name=INTERVALS, datatype="FP32", shape=[-1, classes, 2]))
-    if loaded.calibrator.card.rejection is not None:
-        outputs.append(TensorMetadata(name=ACCEPTED, datatype="BOOL", shape=[-1]))
+    card = loaded.calibrator.card
+    shapes = {OUTPUT: [-1, card.classes], IDS: [-1]}  # ids are returned only on request
+    if card.sets is not None:
+        shapes[SETS] = [-1, card.classes]
+    if card.map == VennAbers.name:
+        shapes[INTERVALS] = [-1, card.classes, 2]
+    if card.rejection is not None:
+        shapes[ACCEPTED] = [-1]
     return ModelMetadata(
         name=loaded.model,
         versions=[str(version) for version in versions],
         platform="recalib",
-        inputs=[TensorMetadata(name=INPUT, datatype="FP32", shape=[-1, classes])],
-        outputs=outputs,
+        inputs=[TensorMetadata(name=INPUT, datatype="FP32", shape=[-1, card.classes])],
+        outputs=[
+            TensorMetadata(name=name, datatype=OUTPUTS[name], shape=shape)
+            for name, shape in shapes.items()
+        ],
     )
 
 

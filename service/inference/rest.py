@@ -206,16 +206,7 @@ async def _infer(model: str, selector: str, state: State, request: Request) -> R
         plain = compression.decompress(body, encoding, min(limit, settings.max_body_bytes))
         text = None if length is None else length.decode("latin-1")
         parsed = tensors.parse(plain, text, settings.max_json_bytes, default_input)
-        return Batch(
-            parsed.values,
-            parsed.input,
-            sets=tensors.SETS in parsed.outputs,
-            intervals=tensors.INTERVALS in parsed.outputs,
-            accepted=tensors.ACCEPTED in parsed.outputs,
-            ids=1.0 if tensors.IDS in parsed.outputs else 0.0,
-            segment=parsed.segment,
-            group=parsed.group,
-        )
+        return parsed.batch
 
     def encode(result: CalibrationResult) -> Response:
         assert parsed is not None  # noqa: S101  (`decode` ran before)

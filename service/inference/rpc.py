@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from functools import partial
-from typing import Literal, cast
 
 import numpy as np
 from anyio import to_thread
-from numpy.typing import NDArray
 
 import recalib
 from recalib.core.arrays import Floats
@@ -21,12 +18,10 @@ from service.grpc.messages import to_message
 from service.grpc.rpc import Context
 from service.inference.handlers import model_metadata
 from service.inference.tensors import (
-    ACCEPTED,
     IDS,
-    INTERVALS,
     OUTPUT,
-    SETS,
-    bytes_of,
+    Tensor,
+    batch_of,
     check_outputs,
     dtype_of,
     shape_of,
@@ -114,18 +109,12 @@ def _decode(request: pb.ModelInferRequest) -> Batch:
         names = ", ".join(tensor.name for tensor in request.inputs) or "none"
         raise InputError("inputs", found=names[:80], accepted="one")
     check_outputs([(output.name, output.parameters) for output in request.outputs])
-    wanted = {output.name for output in request.outputs}
-    segment, group = (_text(request.parameters, name, "") for name in ("segment", "group"))
-    return Batch(
-        _values(request),
-        _input(request.parameters),
-        sets=SETS in wanted,
-        intervals=INTERVALS in wanted,
-        accepted=ACCEPTED in wanted,
-        ids=1.0 if IDS in wanted else 0.0,
-        segment=segment,
-        group=group,
-    )
+    parameters = {name: _choice(value) for name, value in request.parameters.items()}
+    return batch_of(_values(request), parameters, {output.name for output in request.outputs})
+
+
+def _choice(parameter: pb.InferParameter) -> object:
+    return getattr(parameter, parameter.WhichOneof("parameter_choice") or "string_param")
 
 
 def _encode(request: pb.ModelInferRequest, result: CalibrationResult) -> pb.ModelInferResponse:
@@ -137,66 +126,16 @@ def _encode(request: pb.ModelInferRequest, result: CalibrationResult) -> pb.Mode
         response.model_version = str(loaded.version)
     if result.adaptation is not None:
         response.parameters["adaptation"].int64_param = result.adaptation
-    in_bytes = bool(request.raw_input_contents)
     for name in [output.name for output in request.outputs] or [OUTPUT]:
-        if name in (OUTPUT, INTERVALS):
-            _add_numbers(response, name, np.asarray(getattr(result, name)), in_bytes=in_bytes)
-        elif name in (SETS, ACCEPTED):
-            _add_truths(response, name, np.asarray(getattr(result, name)), in_bytes=in_bytes)
+        tensor = Tensor.of(name, result)
+        output = response.outputs.add(name=name, datatype=tensor.datatype, shape=tensor.shape)
+        if request.raw_input_contents:
+            response.raw_output_contents.append(bytes(tensor.to_bytes()))
+        elif name == IDS:
+            output.contents.bytes_contents.extend(text.encode() for text in tensor.values)
         else:
-            _add_ids(response, result.ids or [], in_bytes=in_bytes)
+            extend(getattr(output.contents, f"{tensor.datatype.lower()}_contents"), tensor.values)
     return response
-
-
-def _add_numbers(
-    answer: pb.ModelInferResponse, name: str, result: Floats, *, in_bytes: bool
-) -> None:
-    output = answer.outputs.add(name=name, datatype="FP32", shape=result.shape)
-    flat = np.ascontiguousarray(result, np.dtype("<f4")).reshape(-1)
-    if in_bytes:
-        answer.raw_output_contents.append(flat.tobytes())
-    else:
-        extend(output.contents.fp32_contents, flat)
-
-
-def _add_truths(
-    answer: pb.ModelInferResponse, name: str, values: NDArray[np.bool_], *, in_bytes: bool
-) -> None:
-    output = answer.outputs.add(name=name, datatype="BOOL", shape=values.shape)
-    if in_bytes:
-        answer.raw_output_contents.append(values.tobytes())
-    else:
-        output.contents.bool_contents.extend(values.reshape(-1).tolist())
-
-
-def _add_ids(answer: pb.ModelInferResponse, ids: list[str | None], *, in_bytes: bool) -> None:
-    output = answer.outputs.add(name=IDS, datatype="BYTES", shape=[len(ids)])
-    texts = [id or "" for id in ids]
-    if in_bytes:
-        answer.raw_output_contents.append(bytes_of(texts))
-    else:
-        output.contents.bytes_contents.extend(text.encode() for text in texts)
-
-
-def _input(parameters: Mapping[str, pb.InferParameter]) -> Literal["logits", "probabilities"]:
-    """Return what the values are; never inferred from them."""
-    kind = _text(parameters, "input", "logits")
-    if kind not in ("logits", "probabilities"):
-        raise InputError(
-            "parameters.input", found=repr(kind)[:80], accepted="logits or probabilities"
-        )
-    return cast("Literal['logits', 'probabilities']", kind)
-
-
-def _text(parameters: Mapping[str, pb.InferParameter], name: str, default: str) -> str:
-    if name not in parameters:
-        return default
-    parameter = parameters[name]
-    kind = parameter.WhichOneof("parameter_choice") or "string_param"
-    value = getattr(parameter, kind)
-    if kind != "string_param":
-        raise InputError(f"parameters.{name}", found=repr(value)[:80], accepted="text")
-    return str(value)
 
 
 def _values(request: pb.ModelInferRequest) -> Floats:

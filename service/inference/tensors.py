@@ -6,10 +6,8 @@ of the JSON, and the tensors' bytes follow it, little-endian and in row order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, Literal, NamedTuple, cast
+from collections.abc import Container, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -18,21 +16,18 @@ import orjson
 from recalib.core.arrays import Floats
 from recalib.errors import InputError, TooLargeError
 from recalib.files.json import decode
-from service.calibration import CalibrationResult
+from service.calibration import Batch, CalibrationResult
 from service.serving.datatypes import DATATYPES, MAX_DIMENSION, from_bytes
 from service.serving.json_pieces import PIECE_BYTES, flat_array, fragment, row_array
 from service.serving.loaded_calibrators import UNCALIBRATED
-
-__all__ = [
-    "ACCEPTED", "DATATYPES", "IDS", "INPUT", "INTERVALS", "OUTPUT", "SETS", "InferRequest",
-    "ParsedRequest",
-    "answer", "bytes_of", "check_outputs", "dtype_of", "from_bytes", "parse", "schemas", "shape_of",
-]  # fmt: skip
 
 #: The names of a calibrator's tensors.
 INPUT, OUTPUT = "logits", "probabilities"
 #: Outputs that are returned only on request.
 IDS, SETS, INTERVALS, ACCEPTED = "prediction_ids", "sets", "intervals", "accepted"
+#: The datatype of each output.
+OUTPUTS = {OUTPUT: "FP32", IDS: "BYTES", SETS: "BOOL", INTERVALS: "FP32", ACCEPTED: "BOOL"}
+_DTYPES = {"FP32": np.dtype("<f4"), "BOOL": np.dtype(bool)}
 
 _IN_JSON = ("FP16", "FP32", "FP64")
 
@@ -118,21 +113,14 @@ _large_decoder = msgspec.json.Decoder(_LargeRequest)
 _large_response_decoder = msgspec.json.Decoder(_LargeResponse)
 
 
-@dataclass(frozen=True)
-class ParsedRequest:
+class ParsedRequest(NamedTuple):
     """A parsed and validated request."""
 
-    #: (N, K); not yet checked to be logits or probabilities.
-    values: Floats
-    #: What the values are.
-    input: Literal["logits", "probabilities"]
+    #: Its values (N, K) are not yet checked to be logits or probabilities.
+    batch: Batch
     id: str | None
     #: The requested outputs; True: as binary data after the JSON.
     outputs: dict[str, bool]
-    #: The segment of the rows, as in `/v1`; "" for none.
-    segment: str = ""
-    #: The group of the rows, as in `/v1`; "" for none.
-    group: str = ""
 
 
 def schemas() -> dict[str, Any]:
@@ -170,20 +158,35 @@ def parse(
     is_response = not request.inputs
     if is_response:  # its parameters are about the other model
         request.parameters, request.outputs = {}, []
-    kind = request.parameters.get("input", default_input)
+    outputs = _requested_outputs(request)
+    values = _values(tensor, memoryview(body)[size:])
+    batch = batch_of(values, {"input": default_input, **request.parameters}, outputs)
+    return ParsedRequest(batch, request.id, outputs)
+
+
+def batch_of(values: Floats, parameters: Mapping[str, Any], outputs: Container[str]) -> Batch:
+    """Return rows (N, K) with what the parameters and the requested outputs say of them.
+
+    Raises
+    ------
+    InputError: the parameter `input`, `segment` or `group` is not valid.
+    """
+    kind = parameters.get("input", INPUT)
     if kind not in ("logits", "probabilities"):
         raise InputError(
             "parameters.input", found=repr(kind)[:80], accepted="logits or probabilities"
         )
-    texts = {name: request.parameters.get(name, "") for name in ("segment", "group")}
+    texts = {name: parameters.get(name, "") for name in ("segment", "group")}
     for name, text in texts.items():
         if not isinstance(text, str):
             raise InputError(f"parameters.{name}", found=repr(text)[:80], accepted="text")
-    return ParsedRequest(
-        values=_values(tensor, memoryview(body)[size:]),
-        input=cast("Literal['logits', 'probabilities']", kind),
-        id=request.id,
-        outputs=_requested_outputs(request),
+    return Batch(
+        values,
+        kind,
+        sets=SETS in outputs,
+        intervals=INTERVALS in outputs,
+        accepted=ACCEPTED in outputs,
+        ids=1.0 if IDS in outputs else 0.0,
         **texts,
     )
 
@@ -219,13 +222,14 @@ def answer(parsed: ParsedRequest, result: CalibrationResult) -> tuple[bytes, int
     outputs: list[dict[str, Any]] = []
     tails: list[bytes | memoryview] = []
     for name, binary in parsed.outputs.items():
-        tensor = _TENSORS[name](result, binary)
+        tensor = Tensor.of(name, result)
         output: dict[str, Any] = {"name": name, "datatype": tensor.datatype, "shape": tensor.shape}
         if binary:
-            output["parameters"] = {"binary_data_size": len(tensor.content)}
-            tails.append(tensor.content)
+            tails.append(tensor.to_bytes())
+            output["parameters"] = {"binary_data_size": len(tails[-1])}
         else:
-            output["data"] = tensor.content
+            is_float = tensor.datatype == "FP32"
+            output["data"] = fragment(tensor.values) if is_float else tensor.values
         outputs.append(output)
     document: dict[str, Any] = {"model_name": loaded.model, "outputs": outputs}
     if loaded.is_uncalibrated:
@@ -271,50 +275,37 @@ def _decode_large(
         return response, response.outputs[0]
 
 
-class _Tensor(NamedTuple):
+class Tensor(NamedTuple):
+    """An output."""
+
     datatype: str
     shape: list[int]
-    #: Bytes, or a value that orjson writes as a list.
-    content: Any
+    #: In row order, flat: an array, or ASCII texts.
+    values: Any
 
+    @classmethod
+    def of(cls, name: str, result: CalibrationResult) -> Tensor:
+        """Return an output of a result; a row without an id has an empty text."""
+        datatype = OUTPUTS[name]
+        if name == IDS:
+            texts = [id or "" for id in result.ids or []]
+            return cls(datatype, [len(texts)], texts)
+        values = np.ascontiguousarray(getattr(result, name), _DTYPES[datatype])
+        return cls(datatype, list(values.shape), values.reshape(-1))
 
-def _numbers(name: str, result: CalibrationResult, binary: bool) -> _Tensor:
-    values = np.ascontiguousarray(getattr(result, name), np.dtype("<f4"))
-    flat = values.reshape(-1)
-    content = flat.data.cast("B") if binary else fragment(flat)
-    return _Tensor("FP32", list(values.shape), content)
-
-
-def _ids(result: CalibrationResult, binary: bool) -> _Tensor:
-    texts = [id or "" for id in result.ids or []]
-    return _Tensor("BYTES", [len(texts)], bytes_of(texts) if binary else texts)
-
-
-def _truths(name: str, result: CalibrationResult, binary: bool) -> _Tensor:
-    values = np.asarray(getattr(result, name))
-    content = values.tobytes() if binary else values.reshape(-1).tolist()
-    return _Tensor("BOOL", list(values.shape), content)
-
-
-_TENSORS: dict[str, Callable[[CalibrationResult, bool], _Tensor]] = {
-    OUTPUT: partial(_numbers, OUTPUT),
-    IDS: _ids,
-    SETS: partial(_truths, SETS),
-    INTERVALS: partial(_numbers, INTERVALS),
-    ACCEPTED: partial(_truths, ACCEPTED),
-}
-
-
-def bytes_of(texts: Iterable[str]) -> bytes:
-    """Return ASCII texts as BYTES of the protocol: each is preceded by its length."""
-    return b"".join(len(text).to_bytes(4, "little") + text.encode() for text in texts)
+    def to_bytes(self) -> bytes | memoryview:
+        """Return the values as the protocol has them; each text is preceded by its length."""
+        if self.datatype == "BYTES":
+            return b"".join(len(text).to_bytes(4, "little") + text.encode() for text in self.values)
+        content: memoryview = self.values.data.cast("B")
+        return content
 
 
 def check_outputs(outputs: Sequence[tuple[str, Mapping[str, object]]]) -> None:
     """Raise `InputError` for an unknown or repeated output, or an unsupported parameter."""
     names = [name for name, _ in outputs]
-    if not set(names) <= _TENSORS.keys() or len(set(names)) < len(names):
-        accepted = f"some of {', '.join(_TENSORS)}, each once"
+    if not set(names) <= OUTPUTS.keys() or len(set(names)) < len(names):
+        accepted = f"some of {', '.join(OUTPUTS)}, each once"
         raise InputError("outputs", found=", ".join(names)[:80], accepted=accepted)
     for index, (_, parameters) in enumerate(outputs):
         if "classification" in parameters:

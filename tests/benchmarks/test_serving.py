@@ -64,11 +64,11 @@ def test_tensors_follow_the_protocol() -> None:
     from service.inference.tensors import parse
 
     plain, binary = wire.tensor("/", _LOGITS), wire.tensor_bytes("/", _LOGITS)
-    assert np.array_equal(parse(plain.body, None).values, _LOGITS)
+    assert np.array_equal(parse(plain.body, None).batch.values, _LOGITS)
     length = binary.headers["Inference-Header-Content-Length"]
     question = parse(binary.body, length)
     assert question.outputs == {"probabilities": True}
-    assert np.array_equal(question.values, _LOGITS)
+    assert np.array_equal(question.batch.values, _LOGITS)
 
 
 def test_wrong_answer_is_rejected() -> None:

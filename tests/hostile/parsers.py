@@ -195,7 +195,7 @@ def _v2(content: bytes) -> object:
     """Parse the header, a line end, and the body; an empty first line means no header."""
     length, _, body = content.partition(b"\n")
     question = tensors.parse(body, length.decode("latin-1") or None)
-    return check_logits(question.values)
+    return check_logits(question.batch.values)
 
 
 def _v2_json(**more: Any) -> bytes:
@@ -233,8 +233,7 @@ def _v2_tensor(content: bytes) -> object:
     request = _message(v2.ModelInferRequest, content)
     if not request.inputs:
         return None
-    inference_rpc._input(request.parameters)
-    return check_logits(inference_rpc._values(request))
+    return check_logits(inference_rpc._decode(request).values)
 
 
 def _message(kind: Any, content: bytes) -> Any:
