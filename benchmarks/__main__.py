@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import apply, calls, fitting, linear, metrics, serving
+from benchmarks import apply, calls, metrics, serving
 
 
 def main() -> None:
     goals = []
-    for module in (apply, calls, fitting, linear, metrics, serving):
+    for module in (apply, calls, metrics, serving):
         for goal in module.run():
             print(goal, flush=True)
             goals.append(goal)

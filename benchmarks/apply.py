@@ -137,7 +137,7 @@ def _against(
     if floor is None:
         return Goal(f"apply {name}, over temperature", ratio, 3.0, True)
     lowest_ratio = best["floor"] / best["temperature"]
-    detail = f"; over temperature {ratio:.1f}, the floor {lowest_ratio:.1f}: {floor.why}"
+    detail = f"; over temperature {ratio:.1f}, the floor {lowest_ratio:.1f}: {floor.reason}"
     over = best["map"] / best["floor"]
     return Goal(f"apply {name}, over its floor", over, floor.limit, True, detail)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
 import subprocess
 import sys
@@ -25,14 +26,14 @@ import psutil
 from numpy.typing import NDArray
 
 from benchmarks.databases import Database, postgresql, sqlite
-from benchmarks.traffic import day
 from recalib.core.prediction_ids import Prediction
 from recalib.fitting import fit
-from recalib.registry import Model, Registry
+from recalib.registry import MAX_SEGMENTS, Model, Registry, TrafficCount
 from recalib.registry.backup import backup
 from recalib.registry.restore import restore
+from recalib.settings import Settings
 
-_LABELS = 100_000
+_LABELS, _BINS = 100_000, 15
 _BATCH = 1_000
 _MODELS = 300
 _REQUESTS = 1_000
@@ -51,9 +52,9 @@ def measured(folder: Path) -> dict[str, float]:
     """Return all figures by name; each name ends in its unit."""
     with sqlite(folder / "labels") as database, sqlite(folder / "other") as other:
         figures = _of_labels(folder, database, other)
-    traffic = day(_new_folder(folder / "traffic"), 0)
-    figures["traffic_day_megabytes"] = traffic["megabytes"]
-    figures["traffic_day_rows"] = traffic["rows"]
+    for segments in (0, MAX_SEGMENTS):
+        with sqlite(folder / f"traffic{segments}") as database:
+            figures |= traffic_day(folder, database, segments)
     figures |= _of_fits()
     with sqlite(folder / "server") as database:
         figures |= _of_server(folder, database)
@@ -91,6 +92,40 @@ def _of_labels(
         "backup_label_bytes": to.stat().st_size / count,
         "backup_million_labels_seconds": saving / count * 1e6,
         "restore_million_labels_seconds": bringing_back / count * 1e6,
+    }
+
+
+def traffic_day(
+    folder: Path, database: Database, segments: int, predictions: int = 10**9
+) -> dict[str, float]:
+    """Measure the traffic counts of a day, before and after they are merged by the hour."""
+    registry = _registry(database, folder)
+    with registry.transaction() as tx:
+        model = tx.models.create("resnet", None, 10, "anna")
+    before = database.size()
+    seconds = Settings.model_fields["bucket_seconds"].default
+    shape = 86_400 // seconds, segments + 1, _BINS
+    cells = math.prod(shape)
+    counts = np.random.default_rng(0).multinomial(predictions, np.full(cells, 1 / cells))
+    rows = [
+        TrafficCount(model.id, 1, bucket * seconds, segment, bin, count, count, count / 1.1)
+        for (bucket, segment, bin), count in zip(np.ndindex(shape), counts.tolist(), strict=True)
+    ]
+    for start in range(0, cells, 50_000):
+        with registry.transaction() as tx:
+            tx.traffic.add(rows[start : start + 50_000])
+    growth = database.size() - before
+    with registry.transaction() as tx:
+        tx.traffic.compact(model, {None: 86_400.0}, 3_600)
+    with registry.reading() as tx:
+        merged = tx.traffic.between(model, 1, 0, 1e11)
+    registry.close()
+    assert sum(row.predictions for row in merged) == predictions
+    name = f"traffic_day_{segments}_segments"
+    return {
+        f"{name}_megabytes": growth / 1e6,
+        f"{name}_rows": cells,
+        f"{name}_merged_rows": len(merged),
     }
 
 

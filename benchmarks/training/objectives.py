@@ -38,7 +38,7 @@ OBJECTIVES: dict[str, LossPart] = {
     "dual focal": _plain("dual_focal"),
     "dual focal, released": _plain("dual_focal_released"),
     "AURC": _plain("aurc"),
-    # `first_steps` says why ν is not .1 here, and KDE's bandwidth not .001: nothing is learnt then.
+    # With a ν of .1 here, or a bandwidth of .001 of KDE's, nothing is learnt: docs/losses.md.
     "selective risk": _plain("selective_risk", nu=1.0),
     "CE + MMCE": _with("mmce", 2.0),
     "CE + ECP": _with("entropy_penalty", 0.1),

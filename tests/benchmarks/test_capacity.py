@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.capacity import _of_labels
+from benchmarks.capacity import _of_labels, traffic_day
 from benchmarks.databases import postgresql, sqlite
+from recalib.registry import MAX_SEGMENTS
 
 pytestmark = pytest.mark.slow
 
@@ -33,3 +34,16 @@ def test_labels_and_backup_have_a_size(name: str, tmp_path: Path) -> None:
     assert 45 < sizes["label_bytes"] < 400
     assert 16 < sizes["backup_label_bytes"] < sizes["label_bytes"]
     assert all(size > 0 for size in sizes.values())
+
+
+def test_traffic_grows_with_buckets_and_not_with_predictions(tmp_path: Path) -> None:
+    """10^9 predictions a day take as many rows as 10^8; many segments still take little."""
+    days = []
+    for predictions in (10**8, 10**9):
+        with sqlite(tmp_path / f"{predictions}") as database:
+            days.append(traffic_day(tmp_path / f"{predictions}", database, 9, predictions))
+    quiet, busy = ({key.rpartition("segments_")[2]: day[key] for key in day} for day in days)
+    assert busy["rows"] == quiet["rows"] == 288 * 10 * 15
+    assert busy["merged_rows"] == 24 * 10 * 15
+    # Linear in segments: the maximum takes about ten times this.
+    assert busy["megabytes"] * (MAX_SEGMENTS + 1) / 10 < 50

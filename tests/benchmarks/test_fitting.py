@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.special
 
-from benchmarks import apply, fitting, linear, peers
+from benchmarks import apply, calls, fitting, peers
 from benchmarks.peers import Fitted, peers_of
 from benchmarks.timing import Goal, interleaved
 from recalib.maps import MAPS
@@ -25,7 +25,7 @@ def test_scikit_learn_reaches_the_same_optimum() -> None:
     """The goals are its time divided by ours, and the difference of the objectives."""
     data = fitting.rows_like(400, 5)
     here = {"scikit-learn": peers.PEERS["scikit-learn"][1]["temperature"]}
-    ratio, distance = fitting.against("temperature", fitting._temperature, here, data, 1, 1)
+    ratio, distance = fitting.against("temperature", calls._ours("temperature"), here, data, 1, 1)
     assert "scikit-learn" in ratio.what
     assert abs(distance.ratio) < 1e-4
 
@@ -54,7 +54,7 @@ def test_labels_follow_slopes_and_intercepts() -> None:
 def test_every_name_is_a_map() -> None:
     targets = {"histogram_binning one_vs_rest", "isotonic one_vs_rest"}
     assert set(apply._FLOORS) - targets <= set(MAPS)
-    assert set(linear._MAPS) <= set(MAPS)
+    assert set(calls._SIZES) <= set(MAPS)
     assert {name for _, fits in peers.PEERS.values() for name in fits} <= set(MAPS)
 
 

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from benchmarks.training import __main__ as command
 from benchmarks.training import (
     features,
-    first_steps,
     glove,
     overhead,
     running,
@@ -75,30 +74,6 @@ def test_objectives_are_valid_and_claims_use_them() -> None:
     assert set(LEADING) | INTERLEAVED <= set(OBJECTIVES)
     sides = {side.objective for claim in CLAIMS for side in (claim.low, claim.high)}
     assert sides <= set(OBJECTIVES)
-
-
-@pytest.mark.parametrize(("classes", "nu"), [(10, 0.1), (10, 1.0), (50, 0.02)])
-def test_selective_risk_slope_at_uniform_predictions(classes: int, nu: float) -> None:
-    """By hand: below the threshold β' ln K − β for each unit that a row gets surer, above it −β."""
-    # The bin of 1/K: all rows are in it.
-    centre = (np.floor(15 / classes) + 0.5) / 15
-    share = 1 / (1 + np.exp(-(1 / classes - centre) / nu))
-    weight, pull = -np.log(1 - share), share / nu * np.log(classes)
-    speeds = np.arange(1, 101) / 100 * (1 - 1 / classes)
-    rows = np.where(np.arange(100) < 90, pull / classes - weight, -weight)
-    expected = (rows * speeds).mean()
-    assert first_steps.slope(classes, "msp", nu) == pytest.approx(expected, rel=1e-4)
-
-
-def test_network_learns_with_every_objective() -> None:
-    """Not so the paper's ν, and the bandwidth of the source's example, with ten classes."""
-    nu = OBJECTIVES["selective risk"].options["nu"]
-    assert first_steps.slope(10, "msp", 0.1) > 0 > first_steps.slope(10, "msp", nu)
-    bandwidth = OBJECTIVES["CE + KDE"].secondary_options["bandwidth"]
-    assert first_steps.outweighs(64, 10, 0.001) > 2
-    assert first_steps.outweighs(64, 10, bandwidth) < 1
-    assert first_steps.outweighs(64, 10, bandwidth=0.01, beta=1.0) > 2
-    assert first_steps.outweighs(64, 10, LOSSES["kde_ece"]().bandwidth, beta=1.0) < 0.6
 
 
 def test_command_line_sets_the_budget() -> None:
