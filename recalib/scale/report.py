@@ -27,11 +27,10 @@ from recalib.fitting.row_digests import Digests, are_distinct, row_digests
 from recalib.reporting.html_report import Report
 from recalib.reporting.html_report import Source as PageSource
 from recalib.reporting.html_report.accuracy_cost import accuracy_cost, best_maps
-from recalib.reporting.html_report.findings import RowCounts
+from recalib.reporting.html_report.findings import Measurements, RowCounts
 from recalib.reporting.html_report.page import (
     LEVEL,
     UNSHIFTED,
-    Measurements,
     create_page,
     predictions_of,
 )

@@ -5,7 +5,7 @@ Legend: K classes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +19,9 @@ from recalib.fitting.row_digests import are_distinct, may_be_chance, row_digests
 from recalib.fitting.thresholds import describe_thresholds
 from recalib.metrics import Estimate
 from recalib.metrics.headline import headline_error
+from recalib.metrics.paired import Change
+from recalib.reporting.html_report.accuracy_cost import AccuracyCost
+from recalib.reporting.html_report.shift import UnderShift
 from recalib.stats.groups import group_counts
 
 #: Significance level: two files from the same distribution differ by chance in 0.1% of cases.
@@ -55,50 +58,61 @@ class RowCounts:
 
 
 @dataclass(frozen=True)
-class ReportEvidence:
-    """The data of the findings."""
+class Measurements:
+    """The figures of a page."""
 
+    comparison: Comparison
     validation: RowCounts
     test: RowCounts
-    #: Whether both are the same rows.
-    same_file: bool
     #: Test rows that are validation rows too.
     shared: int
-    comparison: Comparison
+    #: On all test rows, before and after the recommended calibrator.
+    before: Mapping[str, Estimate]
+    after: Mapping[str, Estimate]
+    changes: dict[str, Change]
     #: Test rows whose predicted class the recommended calibrator changes.
     changed: int
-    metrics_after: Mapping[str, Estimate]
-    #: The name of each class.
-    name_of: Callable[[int], str]
+    #: None if the comparison has maps of one kind only.
+    cost: AccuracyCost | None = None
+    #: The test set, then the shifted test sets; empty without shifted test sets.
+    shift: Sequence[UnderShift] = ()
+    #: The segments of the test rows, whose intervals hold together; empty without segments.
+    segments: Sequence[UnderShift] = ()
 
 
-def findings(evidence: ReportEvidence) -> list[str]:
-    """Return one or two sentences for each finding."""
+def findings(
+    measured: Measurements, *, same_file: bool, name_of: Callable[[int], str]
+) -> list[str]:
+    """Return one or two sentences for each finding.
+
+    `same_file` is whether validation and test rows are the same; `name_of` has the name of each
+    class.
+    """
     return [
-        *_about_the_files(evidence),
-        *_about_rows(evidence),
-        *_about_classes(evidence),
-        *_about_the_fit(evidence),
+        *_about_the_files(measured, same_file),
+        *_about_rows(measured),
+        *_about_classes(measured, name_of),
+        *_about_the_fit(measured),
     ]
 
 
-def _about_the_files(evidence: ReportEvidence) -> Iterator[str]:
-    if evidence.same_file:
+def _about_the_files(measured: Measurements, same_file: bool) -> Iterator[str]:
+    if same_file:
         yield (
             "Both files are the same: the calibrator was fitted to the rows that it is measured "
             "on, and every number here flatters it."
         )
         return
-    test = evidence.test
-    if evidence.shared > 0 and not may_be_chance(evidence.shared, test.rows, len(test.counts)):
+    test = measured.test
+    if measured.shared > 0 and not may_be_chance(measured.shared, test.rows, len(test.counts)):
         yield (
-            f"{evidence.shared:,} of {test.rows:,} test rows are in the validation file "
+            f"{measured.shared:,} of {test.rows:,} test rows are in the validation file "
             "too, to the last digit: what is measured on them flatters the calibrator."
         )
 
 
-def _about_rows(evidence: ReportEvidence) -> Iterator[str]:
-    validation, test = evidence.validation, evidence.test
+def _about_rows(measured: Measurements) -> Iterator[str]:
+    validation, test = measured.validation, measured.test
     classes = len(test.counts)
     for name, data in (("validation", validation), ("test", test)):
         if data.rows < _FEW_ROWS:
@@ -117,53 +131,53 @@ def _about_rows(evidence: ReportEvidence) -> Iterator[str]:
         )
 
 
-def _about_classes(evidence: ReportEvidence) -> Iterator[str]:
-    counts = [evidence.validation.counts, evidence.test.counts]
+def _about_classes(measured: Measurements, name_of: Callable[[int], str]) -> Iterator[str]:
+    counts = [measured.validation.counts, measured.test.counts]
     classes = len(counts[0])
     for name, count in zip(("validation", "test"), counts, strict=True):
         absent = np.flatnonzero(count == 0)
         if 0 < len(absent) < classes:
             yield (
                 f"{len(absent):,} of {classes:,} classes never occur in the {name} labels: "
-                f"{_join_names(absent, evidence.name_of)}. Results of these classes rest on no row."
+                f"{_join_names(absent, name_of)}. Results of these classes rest on no row."
             )
     if _is_shifted(*counts):
         shares = [count / count.sum() for count in counts]
         index = int(np.argmax(np.abs(shares[0] - shares[1])))
         yield (
             "Label shift: the classes are not equally frequent in both files, most of all "
-            f"{evidence.name_of(index)}, {shares[0][index]:.1%} of validation and "
+            f"{name_of(index)}, {shares[0][index]:.1%} of validation and "
             f"{shares[1][index]:.1%} of test rows. A calibrator that is fitted to one mix of "
             "classes is miscalibrated on another."
         )
 
 
-def _about_the_fit(evidence: ReportEvidence) -> Iterator[str]:
-    fit = evidence.comparison.recommended.card.fit
+def _about_the_fit(measured: Measurements) -> Iterator[str]:
+    fit = measured.comparison.recommended.card.fit
     for text in fit.bounds_reached:
         yield f"A bound was reached: {text}."
     for text in fit.warnings:
         if "never occur" not in text and "too few" not in text:  # covered by a finding above
             yield f"{text[:1].upper()}{text[1:]}."
-    for text in evidence.comparison.warnings:
+    for text in measured.comparison.warnings:
         yield f"{text[:1].upper()}{text[1:]}."
-    if evidence.changed > 0:
+    if measured.changed > 0:
         yield (
-            f"The recommended calibrator changes the predicted class of {evidence.changed:,} test "
+            f"The recommended calibrator changes the predicted class of {measured.changed:,} test "
             "rows."
         )
-    recommended = evidence.comparison.recommended
+    recommended = measured.comparison.recommended
     thresholds = recommended.card.thresholds
     if thresholds is not None and thresholds.equal != thresholds.half:
         yield f"{describe_thresholds(recommended)}, on validation rows."
-    yield from _about_remaining_errors(evidence)
+    yield from _about_remaining_errors(measured)
 
 
-def _about_remaining_errors(evidence: ReportEvidence) -> Iterator[str]:
-    identity = evidence.comparison.recommended.card.map == "identity"
+def _about_remaining_errors(measured: Measurements) -> Iterator[str]:
+    identity = measured.comparison.recommended.card.map == "identity"
     subject = "As it is" if identity else "With the recommended calibrator"
-    error = headline_error(evidence.metrics_after)
-    ece, classwise = (evidence.metrics_after[name] for name in (error, "classwise_ce"))
+    error = headline_error(measured.after)
+    ece, classwise = (measured.after[name] for name in (error, "classwise_ce"))
     of = " of P(y = 1)" if error == "binary_ece" else ""
     if ece.floor_high is not None and ece.value > max(ece.floor_high, _SHOWN):
         yield (

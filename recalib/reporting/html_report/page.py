@@ -20,13 +20,12 @@ from recalib.metrics.evaluate import evaluate
 from recalib.metrics.headline import headline_error, headline_metrics
 from recalib.metrics.paired import Change, paired_changes
 from recalib.reporting.html_report.accuracy_cost import (
-    AccuracyCost,
     best_maps,
     measure_accuracy_cost,
 )
 from recalib.reporting.html_report.changes import verdict_sentence
 from recalib.reporting.html_report.findings import (
-    ReportEvidence,
+    Measurements,
     RowCounts,
     count_shared_rows,
     findings,
@@ -67,7 +66,7 @@ class Report(Page):
     #: Whether calibration helps, in a sentence; empty without changes.
     verdict: str
     #: The test set, then the shifted test sets; empty without shifted test sets.
-    shift: list[UnderShift]
+    shift: Sequence[UnderShift]
     html: str
 
     def __repr__(self) -> str:
@@ -155,29 +154,6 @@ def create_report(
     )
 
 
-@dataclass(frozen=True)
-class Measurements:
-    """The figures of a page."""
-
-    comparison: Comparison
-    validation: RowCounts
-    test: RowCounts
-    #: Test rows that are validation rows too.
-    shared: int
-    #: On all test rows, before and after the recommended calibrator.
-    before: Mapping[str, Estimate]
-    after: Mapping[str, Estimate]
-    changes: dict[str, Change]
-    #: Test rows whose predicted class changes.
-    changed: int
-    #: None if the comparison has maps of one kind only.
-    cost: AccuracyCost | None
-    #: The test set, then the shifted test sets; empty without shifted test sets.
-    shift: list[UnderShift]
-    #: The segments of the test rows, whose intervals hold together; empty without segments.
-    segments: Sequence[UnderShift] = ()
-
-
 def predictions_of(
     calibrator: Calibrator, data: LabelledData, input: Literal["logits", "probabilities"]
 ) -> tuple[Predictions, Predictions]:
@@ -213,18 +189,8 @@ def create_page(
     def name_of(k: int) -> str:
         return f"class {k}" if class_names is None else class_names[k]
 
-    warnings = findings(
-        ReportEvidence(
-            measured.validation,
-            measured.test,
-            same_file=validation.digest == test.digest,
-            shared=measured.shared,
-            comparison=comparison,
-            changed=measured.changed,
-            metrics_after=measured.after,
-            name_of=name_of,
-        )
-    )
+    same_file = validation.digest == test.digest
+    warnings = findings(measured, same_file=same_file, name_of=name_of)
     warnings += about_shift(measured.shift)
     progress("drawing")
     identity = comparison.choice.map == "identity"
@@ -259,7 +225,7 @@ def create_page(
         metric_rows=metric_rows(measured.before, measured.after, changes),
         headline=_headline(measured.before, measured.after, changes),
         cost_metrics=metric_rows(cost.before, cost.after, cost.changes) if cost else [],
-        maps=_map_rows(comparison),
+        maps=comparison.entries,
         columns=[(name, is_percentage(name)) for name in headline_metrics(measured.after)],
         error=headline_error(measured.after),
         drawn_rows=len(drawn[0]),
@@ -321,22 +287,3 @@ def _headline(
     floor = "" if plug_in.floor is None else f", noise floor {plug_in.floor:.2%}"
     rows["classwise_ce"]["note"] = f"plug-in classwise_ece: {plug_in.value:.2%}{floor}"
     return [rows[name] for name in [*names, "nll", "brier"]]
-
-
-def _map_rows(comparison: Comparison) -> list[dict[str, Any]]:
-    rows = []
-    for entry in comparison.entries:
-        card = entry.calibrator.card
-        rows.append(
-            {
-                "map": card.map,
-                "objective": card.objective,
-                "summary": entry.calibrator.map.summary,
-                "seconds": card.fit.seconds,
-                "keeps": entry.calibrator.map.preserves_accuracy,
-                "metrics": entry.metrics,
-                "held_out": entry.held_out,
-                "warnings": [*card.fit.bounds_reached, *card.fit.warnings],
-            }
-        )
-    return rows

@@ -6,9 +6,10 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import markupsafe
+from altair.typing import ChartType
 
 from recalib.metrics import Predictions
 from recalib.reporting.html_report.shift import UnderShift, draw_shift
@@ -22,9 +23,6 @@ from recalib.reporting.plots import (
 from recalib.reporting.plots.save import to_svg
 from recalib.reporting.plots.style import panels
 from recalib.reporting.plots.view import TOP_LABEL, view_of
-
-if TYPE_CHECKING:
-    from altair.typing import ChartType
 
 #: Width of the axes in pixels: labels have 11 to 15 pixels on a phone and on a desktop.
 _WIDTH = 300

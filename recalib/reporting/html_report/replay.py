@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import altair as alt
+
 from recalib.core.time_text import time_text
 from recalib.drift.target import TARGET_NAMES
 from recalib.errors import InputError
@@ -15,8 +17,6 @@ from recalib.reporting.plots.style import REFERENCE, SIDE, apply_style, colours,
 from recalib.reporting.plots.timeline import timeline
 
 if TYPE_CHECKING:
-    import altair as alt
-
     from recalib.replay import Replay
     from recalib.shift import AdaptationSummary
 
@@ -105,8 +105,6 @@ def _adaptation(summary: AdaptationSummary) -> dict[str, Any]:
 
 def _reliability(result: Replay) -> alt.LayerChart | alt.FacetChart:
     """Return accuracy over confidence of the bins of each period, with intervals."""
-    import altair as alt
-
     names, rows = TARGET_NAMES[result.target], result.reliability
     periods = [*dict.fromkeys(row["period"] for row in rows)]
     axes = {

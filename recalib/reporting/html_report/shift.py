@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import altair as alt
 
 from recalib.calibrator import Calibrator
 from recalib.files import LabelledData
@@ -13,9 +15,6 @@ from recalib.metrics.evaluate import evaluate
 from recalib.metrics.evaluation import Evaluation
 from recalib.metrics.headline import headline_error
 from recalib.reporting.plots import ShiftRow, error_over_shift
-
-if TYPE_CHECKING:
-    import altair as alt
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+import altair as alt
 import numpy as np
 
 from recalib.metrics import Predictions
@@ -27,9 +28,6 @@ from recalib.reporting.plots.style import (
 from recalib.reporting.plots.view import View, view_of
 from recalib.stats.sums import Bins
 
-if TYPE_CHECKING:
-    import altair as alt
-
 _STRIP_HEIGHT = 70
 #: Returns a panel of predictions, from their bins, their share of rows and their colour.
 Panel = Callable[[Predictions, Bins, float, str, View], "alt.Chart | alt.LayerChart | Any"]
@@ -44,8 +42,6 @@ def panels_of_series(
 
     `panel` also gets the largest share of rows in a bin, which all panels have as their scale.
     """
-    import altair as alt
-
     check_series(series)
     check_bins(bins)
     view, series = view_of(series)
@@ -59,6 +55,11 @@ def panels_of_series(
             series.items(), series_colours(len(series)), strict=True
         )
     ]
+    return row_of_panels(panels)
+
+
+def row_of_panels(panels: Sequence[Any]) -> alt.HConcatChart:
+    """Return panels beside each other, which share their dashes and not their colours."""
     row: alt.HConcatChart = alt.hconcat(*panels, spacing=24).resolve_scale(
         color="independent", strokeDash="shared"
     )
@@ -106,8 +107,6 @@ def accuracy_bars(
     side: width and height.
     has_strip: whether a strip below has the x axis; axes without a strip have few labels.
     """
-    import altair as alt
-
     what, unit = view.rate, view.scale()
     ticks = view.ticks if has_strip else view.few_ticks
     hidden_axis = alt.Axis(labels=False, ticks=False, title=None, values=ticks)
@@ -119,8 +118,7 @@ def accuracy_bars(
     fill = alt.Color("what:N", title=None, scale=alt.Scale(domain=[what, gap], range=[colour, GAP]))
 
     def with_label(label: str) -> alt.Chart:
-        chart: alt.Chart = bars.transform_calculate(what=f"'{label}'").encode(color=fill)
-        return chart
+        return bars.transform_calculate(what=f"'{label}'").encode(color=fill)
 
     return alt.layer(
         with_label(what).mark_rect(stroke="white").encode(y2=alt.datum(0)),
@@ -133,56 +131,31 @@ def accuracy_bars(
             y2="high",
             strokeDash=alt.datum(f"{LEVEL:.0%} interval of {what}"),
         ),
-        _diagonal_of_bars(),
+        diagonal().encode(strokeDash=alt.datum(PERFECT)),
     )
-
-
-def _diagonal_of_bars() -> alt.Chart:
-    import altair as alt
-
-    chart: alt.Chart = diagonal().encode(strokeDash=alt.datum(PERFECT))
-    return chart
 
 
 def diagonal() -> alt.Chart:
     """Return the diagonal, the line of a calibrated model."""
-    import altair as alt
-
-    line: alt.Chart = (
-        alt.Chart(inline([{"series": PERFECT}]))
-        .mark_rule(stroke=INK, strokeWidth=1.5)
-        .encode(
-            x=alt.datum(0),
-            x2=alt.datum(1),
-            y=alt.datum(0),
-            y2=alt.datum(1),
-        )
-    )
-    return line
+    rule = alt.MarkDef("rule", stroke=INK, strokeWidth=1.5)
+    ends = {"x": alt.datum(0), "x2": alt.datum(1), "y": alt.datum(0), "y2": alt.datum(1)}
+    return alt.Chart(inline([{"series": PERFECT}]), mark=rule).encode(**ends)
 
 
 def share_bars(max_share: float, view: View) -> alt.Chart:
     """Return bars of the share of rows by probability, with one scale for all panels."""
-    import altair as alt
-
     share = alt.Axis(format="%", title="rows", tickCount=3)
-    bars: alt.Chart = (
-        alt.Chart(width=SIDE, height=_STRIP_HEIGHT)
-        .mark_rect(color=GREY)
-        .encode(
-            x=view.x_axis("from"),
-            x2="to",
-            y=alt.Y("share:Q", scale=alt.Scale(domain=[0, max_share], nice=True), axis=share),
-            y2=alt.datum(0),
-            tooltip=_tooltip(view),
-        )
+    rectangle = alt.MarkDef("rect", color=GREY)
+    return alt.Chart(mark=rectangle, width=SIDE, height=_STRIP_HEIGHT).encode(
+        x=view.x_axis("from"),
+        x2="to",
+        y=alt.Y("share:Q", scale=alt.Scale(domain=[0, max_share], nice=True), axis=share),
+        y2=alt.datum(0),
+        tooltip=_tooltip(view),
     )
-    return bars
 
 
 def _tooltip(view: View) -> list[alt.Tooltip]:
-    import altair as alt
-
     percentages = {
         "from": f"{view.score} over",
         "to": "up to",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+import altair as alt
 import numpy as np
 
 from recalib.errors import InputError
@@ -24,9 +24,6 @@ from recalib.reporting.plots.style import (
 )
 from recalib.reporting.plots.view import FREQUENCY, View, view_of
 from recalib.stats.class_bins import ClassBins
-
-if TYPE_CHECKING:
-    import altair as alt
 
 _SIDE, _COLUMNS, _MOST_PANELS = 180, 3, 12
 
@@ -131,12 +128,9 @@ def _panel(
     """Return bars of the frequency of a class by its probability, with its calibration error."""
     state = view.state(predictions, bins)
     occurred = int(state.correct.sum())
-    panel: alt.LayerChart | alt.FacetChart = accuracy_bars(
-        BLUE, view, side=_SIDE, has_strip=False
-    ).properties(
-        data=inline(bar_rows(state, view)),
-        title=title(name, [f"error {error:.2%}", f"label of {occurred:,} rows"], _SIDE),
-    )
+    panel = accuracy_bars(BLUE, view, side=_SIDE, has_strip=False)
+    panel.data = inline(bar_rows(state, view))
+    panel.title = title(name, [f"error {error:.2%}", f"label of {occurred:,} rows"], _SIDE)
     return panel
 
 
@@ -144,8 +138,6 @@ def _grid(
     panels: list[alt.LayerChart | alt.FacetChart], heading: str, facts: list[str]
 ) -> alt.ConcatChart:
     """Return panels in rows of three, with a title and facts above."""
-    import altair as alt
-
     width = _SIDE * min(len(panels), _COLUMNS)
     diagram: alt.ConcatChart = alt.concat(
         *panels,

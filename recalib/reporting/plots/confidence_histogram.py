@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import altair as alt
 import numpy as np
 
 from recalib.metrics import Predictions
@@ -12,9 +13,6 @@ from recalib.reporting.plots.bar_panels import panels_of_series
 from recalib.reporting.plots.style import INK, SIDE, inline, percent, tint
 from recalib.reporting.plots.view import View
 from recalib.stats.sums import Bins
-
-if TYPE_CHECKING:
-    import altair as alt
 
 _HEIGHT = 240
 
@@ -55,59 +53,38 @@ def _rows(state: Bins, view: View) -> list[dict[str, Any]]:
 def _panel(
     predictions: Predictions, state: Bins, max_share: float, colour: str, view: View
 ) -> alt.LayerChart | alt.FacetChart:
-    import altair as alt
-
-    bars = (
-        alt.Chart(inline(_rows(state, view)))
-        .mark_rect(stroke="white", strokeWidth=0.5)
-        .encode(
-            x=view.x_axis("from"),
-            x2="to",
-            y=alt.Y(
-                "low:Q",
-                # Rows of a rare class would be invisible on a linear scale.
-                scale=view.scale([0, max_share], nice=True),
-                axis=percent("rows"),
-            ),
-            y2="high",
-            color=alt.Color(
-                "what:N",
-                title=None,
-                scale=alt.Scale(domain=list(view.events), range=[colour, tint(colour)]),
-            ),
-            tooltip=[
-                alt.Tooltip("what:N", title="rows"),
-                *(alt.Tooltip(f"{k}:Q", format=".2%") for k in ("from", "to", "share")),
-            ],
-        )
+    rectangle = alt.MarkDef("rect", stroke="white", strokeWidth=0.5)
+    colours = alt.Scale(domain=list(view.events), range=[colour, tint(colour)])
+    bars = alt.Chart(inline(_rows(state, view)), mark=rectangle).encode(
+        x=view.x_axis("from"),
+        x2="to",
+        y=alt.Y(
+            "low:Q",
+            # Rows of a rare class would be invisible on a linear scale.
+            scale=view.scale([0, max_share], nice=True),
+            axis=percent("rows"),
+        ),
+        y2="high",
+        color=alt.Color("what:N", title=None, scale=colours),
+        tooltip=[
+            alt.Tooltip("what:N", title="rows"),
+            *(alt.Tooltip(f"{k}:Q", format=".2%") for k in ("from", "to", "share")),
+        ],
     )
-    chart: alt.LayerChart | alt.FacetChart = alt.layer(bars, _marks(state, view)).properties(
-        width=SIDE, height=_HEIGHT
-    )
-    return chart
+    return alt.layer(bars, _marks(state, view), width=SIDE, height=_HEIGHT)
 
 
 def _marks(state: Bins, view: View) -> alt.Chart:
     """Return the lines of the rate and the mean probability."""
-    import altair as alt
-
     total = float(state.count.sum())
     values = {
         view.rate: float(state.correct.sum()) / total,
         f"mean {view.score}": float(state.confidence.sum()) / total,
     }
     rows = [{"mark": mark, "value": value} for mark, value in values.items()]
-    rules: alt.Chart = (
-        alt.Chart(inline(rows))
-        .mark_rule(stroke=INK, strokeWidth=2)
-        .encode(
-            x="value:Q",
-            strokeDash=alt.StrokeDash(
-                "mark:N",
-                title=None,
-                scale=alt.Scale(domain=list(values), range=[[1, 0], [5, 3]]),
-            ),
-            tooltip=["mark:N", alt.Tooltip("value:Q", format=".2%")],
-        )
+    dashes = alt.Scale(domain=list(values), range=[[1, 0], [5, 3]])
+    return alt.Chart(inline(rows), mark=alt.MarkDef("rule", stroke=INK, strokeWidth=2)).encode(
+        x="value:Q",
+        strokeDash=alt.StrokeDash("mark:N", title=None, scale=dashes),
+        tooltip=["mark:N", alt.Tooltip("value:Q", format=".2%")],
     )
-    return rules

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import altair as alt
 
 from recalib.reporting.plots.bar_panels import PERFECT, diagonal
 from recalib.reporting.plots.smooth_curve import SmoothCurve
@@ -17,9 +19,6 @@ from recalib.reporting.plots.style import (
     tint,
 )
 from recalib.reporting.plots.view import View
-
-if TYPE_CHECKING:
-    import altair as alt
 
 _GAP = "gap to perfect calibration"
 
@@ -38,8 +37,6 @@ def curve_rows(curve: SmoothCurve) -> list[dict[str, Any]]:
 
 def curve_axes(view: View) -> dict[str, Any]:
     """Return the x and y channels of a rate over its probability; a strip below has the x axis."""
-    import altair as alt
-
     unit = view.scale()
     hidden_axis = alt.Axis(labels=False, ticks=False, title=None, values=view.ticks)
     return {
@@ -50,8 +47,6 @@ def curve_axes(view: View) -> dict[str, Any]:
 
 def accuracy_curve(curve: SmoothCurve, colour: str, view: View) -> alt.LayerChart | alt.FacetChart:
     """Return a curve with its band, the gap to the diagonal, and the diagonal."""
-    import altair as alt
-
     axes = curve_axes(view)
     smoothed, band = f"{view.rate}, smoothed", f"{LEVEL:.0%} band of {view.rate}, at each point"
     base = alt.Chart(inline(curve_rows(curve)), width=SIDE, height=SIDE).encode(
@@ -65,8 +60,7 @@ def accuracy_curve(curve: SmoothCurve, colour: str, view: View) -> alt.LayerChar
     )
 
     def named(label: str) -> alt.Chart:
-        named: alt.Chart = base.transform_calculate(what=f"'{label}'").encode(color=fill)
-        return named
+        return base.transform_calculate(what=f"'{label}'").encode(color=fill)
 
     return alt.layer(
         named(_GAP).mark_area().encode(**axes, y2="at:Q"),

@@ -6,8 +6,9 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+import altair as alt
 import numpy as np
 
 from recalib.errors import InputError
@@ -21,9 +22,6 @@ from recalib.reporting.plots.style import (
     share_tooltips,
     title,
 )
-
-if TYPE_CHECKING:
-    import altair as alt
 
 _WIDTH, _HEIGHT = 460, 300
 _MOST_SEVERITIES = 50
@@ -70,8 +68,6 @@ def error_over_shift(
     InputError: no rows, too many methods or severities, a duplicate pair, values outside [0, 1]
         or not in order, or a wrong number of names.
     """
-    import altair as alt
-
     checked = _check_rows([ShiftRow(*row) for row in rows])
     methods = list(dict.fromkeys(row.method for row in checked))
     severities = sorted({row.severity for row in checked})
@@ -115,8 +111,6 @@ def _row_count_text(n: int | Sequence[int]) -> str:
 
 
 def _axis(severities: list[float], names: Sequence[str] | None, width: int) -> alt.Axis:
-    import altair as alt
-
     if names is None:
         return alt.Axis(title="severity of shift", values=severities, grid=False)
     # A Vega expression; its notation for lists of strings and numbers is JSON.
@@ -174,8 +168,6 @@ def _check_row(row: ShiftRow, where: str) -> None:
 
 
 def _tooltip() -> list[alt.Tooltip]:
-    import altair as alt
-
     return [
         alt.Tooltip("series:N", title="method"),
         alt.Tooltip("severity:Q", title="severity"),

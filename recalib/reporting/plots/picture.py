@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from altair.typing import ChartType
 
 from recalib.reporting.plots.save import save, to_svg
-
-if TYPE_CHECKING:
-    from altair.typing import ChartType
 
 
 class Picture:
@@ -40,8 +39,7 @@ class Picture:
     @property
     def specification(self) -> dict[str, Any]:
         """The Vega-Lite specification."""
-        specification: dict[str, Any] = json.loads(self.chart.to_json(indent=None))
-        return specification
+        return dict(json.loads(self.chart.to_json(indent=None)))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the picture: `.png`, `.svg`, `.html` that works offline, or `.json`.

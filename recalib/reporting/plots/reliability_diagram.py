@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import altair as alt
 import numpy as np
 
 from recalib.core.card import ReliabilityBins
@@ -14,16 +15,14 @@ from recalib.reporting.plots.bar_panels import (
     bar_rows,
     largest_share,
     panels_of_series,
+    row_of_panels,
     share_bars,
 )
 from recalib.reporting.plots.curve_panels import accuracy_curve
 from recalib.reporting.plots.smooth_curve import FINE_BINS, smooth_curve
-from recalib.reporting.plots.style import LEVEL, SIDE, apply_style, inline, series_colours
+from recalib.reporting.plots.style import LEVEL, SIDE, inline, series_colours
 from recalib.reporting.plots.view import TOP_LABEL, View, binary_view
 from recalib.stats.sums import Bins
-
-if TYPE_CHECKING:
-    import altair as alt
 
 
 def reliability_diagram(
@@ -73,8 +72,6 @@ def diagram_of_card(
     side: width and height of a panel without a strip, in pixels.
     has_strip: whether a strip below shows the share of rows; without, there is no legend.
     """
-    import altair as alt
-
     states = {name: _state(sums) for name, sums in series.items()}
     is_root = any(sums.is_root for sums in series.values())
     view = binary_view(is_root=is_root) if classes == 2 else TOP_LABEL
@@ -87,10 +84,9 @@ def diagram_of_card(
             panel = accuracy_bars(colour, view, side=side, has_strip=False)
             panel = panel.properties(data=inline(bar_rows(state, view)))
         panels.append(panel.properties(title=name))
-    row: alt.HConcatChart = alt.hconcat(*panels, spacing=24).resolve_scale(color="independent")
-    styled = apply_style(row, legend_columns=2)
-    styled.config.legend.disable = not has_strip
-    return styled
+    row = row_of_panels(panels)
+    row.config.legend.disable = not has_strip
+    return row
 
 
 def _state(sums: ReliabilityBins) -> Bins:
@@ -103,8 +99,6 @@ def _state(sums: ReliabilityBins) -> Bins:
 
 def _with_strip(upper: Any, state: Bins, max_share: float, view: View) -> alt.VConcatChart:
     """Return a panel above the shares of rows in its bins."""
-    import altair as alt
-
     strip = share_bars(max_share, view)
     return alt.vconcat(upper, strip, data=inline(bar_rows(state, view)), spacing=8)
 

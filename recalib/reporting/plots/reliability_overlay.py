@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+
+import altair as alt
 
 from recalib.metrics import Predictions
 from recalib.reporting.plots.bar_panels import PERFECT, diagonal
@@ -18,9 +19,6 @@ from recalib.reporting.plots.style import (
     title,
 )
 from recalib.reporting.plots.view import View, view_of
-
-if TYPE_CHECKING:
-    import altair as alt
 
 _WIDTH, _STRIP_HEIGHT = 420, 80
 _BINS = 15
@@ -45,8 +43,6 @@ def reliability_overlay(
     ------
     InputError: not two series, or one without rows.
     """
-    import altair as alt
-
     check_series(series, least=2)
     view, series = view_of(series)
     points, steps, lines = [], [], []
@@ -70,8 +66,6 @@ def reliability_overlay(
 def _curves(
     points: list[dict[str, object]], names: list[str], width: int, view: View
 ) -> alt.LayerChart | alt.FacetChart:
-    import altair as alt
-
     base = alt.Chart(inline(points), width=width, height=width).encode(
         detail="piece:N", tooltip=[alt.Tooltip("series:N", title="series"), *point_tooltip(view)]
     )
@@ -94,17 +88,11 @@ def _outline(predictions: Predictions, view: View) -> list[dict[str, float]]:
 
 
 def _strip(steps: list[dict[str, object]], names: list[str], width: int, view: View) -> alt.Chart:
-    import altair as alt
-
-    strip: alt.Chart = (
-        alt.Chart(inline(steps), width=width, height=_STRIP_HEIGHT)
-        .mark_line(interpolate="step-after", strokeWidth=2)
-        .encode(
-            x=view.x_axis("from"),
-            y=alt.Y("share:Q", axis=alt.Axis(format="%", title="rows", tickCount=3)),
-            color=colours(names, "color", PERFECT),
-            strokeDash=colours(names, "strokeDash", PERFECT),
-            tooltip=["series:N", alt.Tooltip("share:Q", format=".2%")],
-        )
+    line = alt.MarkDef("line", interpolate="step-after", strokeWidth=2)
+    return alt.Chart(inline(steps), mark=line, width=width, height=_STRIP_HEIGHT).encode(
+        x=view.x_axis("from"),
+        y=alt.Y("share:Q", axis=alt.Axis(format="%", title="rows", tickCount=3)),
+        color=colours(names, "color", PERFECT),
+        strokeDash=colours(names, "strokeDash", PERFECT),
+        tooltip=["series:N", alt.Tooltip("share:Q", format=".2%")],
     )
-    return strip

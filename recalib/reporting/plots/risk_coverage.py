@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import altair as alt
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,9 +26,6 @@ from recalib.reporting.plots.style import (
     share_tooltips,
     title,
 )
-
-if TYPE_CHECKING:
-    import altair as alt
 
 _WIDTH, _HEIGHT = 420, 300
 _POINTS = 200
@@ -53,8 +51,6 @@ def risk_coverage(
     ------
     InputError: no series or more than eight, or one without rows.
     """
-    import altair as alt
-
     check_series(series, most=len(PALETTE))
     curves: list[dict[str, Any]] = []
     best, labels = [], []
@@ -73,8 +69,18 @@ def risk_coverage(
     )
     # The bands of the few most confident rows are wide and may exceed the plot.
     max_risk = max(max(row["risk"], row["high"] * (row["coverage"] == 1)) for row in curves)
+    highest = alt.Scale(domain=[0, min(max_risk * 1.05, 1.0)], nice=False)
+    axes, colour = _axes(), colours(labels, "color", _BEST)
+    lines = {**axes, "color": colour, "strokeDash": colours(labels, "strokeDash", _BEST)}
+    data = alt.Chart(inline(curves))
     chart: alt.LayerChart | alt.FacetChart = alt.layer(
-        _bands(curves, labels, max_risk), _oracles(best, labels), _lines(curves, labels)
+        data.mark_area(opacity=0.2, clip=True).encode(
+            x=axes["x"], y=alt.Y("low:Q", scale=highest), y2="high", color=colour
+        ),
+        alt.Chart(inline(_oracles(best)))
+        .mark_line(strokeWidth=1.5)
+        .encode(**lines, detail="best:N"),
+        data.mark_line(strokeWidth=2.5).encode(**lines, tooltip=_tooltip()),
     ).properties(width=width, height=_HEIGHT, title=heading)
     return apply_style(chart, legend_columns=2)
 
@@ -106,8 +112,6 @@ def _best_points(share: float) -> list[dict[str, float]]:
 
 
 def _axes() -> dict[str, Any]:
-    import altair as alt
-
     return {
         "x": alt.X(
             "coverage:Q",
@@ -118,60 +122,15 @@ def _axes() -> dict[str, Any]:
     }
 
 
-def _lines(rows: list[dict[str, Any]], labels: list[str]) -> alt.Chart:
-    import altair as alt
-
-    lines: alt.Chart = (
-        alt.Chart(inline(rows))
-        .mark_line(strokeWidth=2.5)
-        .encode(
-            **_axes(),
-            color=colours(labels, "color", _BEST),
-            strokeDash=colours(labels, "strokeDash", _BEST),
-            tooltip=[
-                "series:N",
-                *(alt.Tooltip(f"{k}:Q", format=".2%") for k in ("coverage", "risk")),
-                *share_tooltips({"low": "band from", "high": "to"}),
-            ],
-        )
-    )
-    return lines
+def _tooltip() -> list[alt.Tooltip | str]:
+    shares = (alt.Tooltip(f"{k}:Q", format=".2%") for k in ("coverage", "risk"))
+    return ["series:N", *shares, *share_tooltips({"low": "band from", "high": "to"})]
 
 
-def _bands(rows: list[dict[str, Any]], labels: list[str], max_risk: float) -> alt.Chart:
-    """Return the bands, cut at `most`."""
-    import altair as alt
-
-    bands: alt.Chart = (
-        alt.Chart(inline(rows))
-        .mark_area(opacity=0.2, clip=True)
-        .encode(
-            x=_axes()["x"],
-            y=alt.Y("low:Q", scale=alt.Scale(domain=[0, min(max_risk * 1.05, 1.0)], nice=False)),
-            y2="high",
-            color=colours(labels, "color", _BEST),
-        )
-    )
-    return bands
-
-
-def _oracles(shares: list[float], labels: list[str]) -> alt.Chart:
-    """Return the best order's curve, one for each different share of errors."""
-    import altair as alt
-
-    rows = [
+def _oracles(shares: list[float]) -> list[dict[str, Any]]:
+    """Return the points of the best order, for each different share of errors."""
+    return [
         {"series": _BEST, "best": f"{share:.9f}", **row}
         for share in sorted(set(shares))
         for row in _best_points(share)
     ]
-    lines: alt.Chart = (
-        alt.Chart(inline(rows))
-        .mark_line(strokeWidth=1.5)
-        .encode(
-            **_axes(),
-            detail="best:N",
-            color=colours(labels, "color", _BEST),
-            strokeDash=colours(labels, "strokeDash", _BEST),
-        )
-    )
-    return lines

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import altair as alt
+import vl_convert
+from altair.typing import ChartType
 
 from recalib.errors import InputError
 from recalib.files import write_atomically
 
-if TYPE_CHECKING:
-    from altair.typing import ChartType
-
 _SUFFIXES = (".png", ".svg", ".html", ".json")
+#: vl-convert names versions without the patch number: Altair's v6.4.1 is v6.4.
+_VERSION = str(alt.SCHEMA_VERSION.rpartition(".")[0])
 
 #: A page without scripts, which a strict content security policy displays.
 _PAGE = """<!DOCTYPE html>
@@ -52,25 +55,13 @@ def save(chart: ChartType, path: str | os.PathLike[str]) -> None:
 
 def to_svg(specification: dict[str, Any]) -> str:
     """Return the plot of a Vega-Lite specification as an SVG element."""
-    import vl_convert
-
-    return str(vl_convert.vegalite_to_svg(specification, vl_version=_version()))
-
-
-def _version() -> str:
-    import altair as alt
-
-    # vl-convert names versions without the patch number: Altair's v6.4.1 is v6.4.
-    return str(alt.SCHEMA_VERSION.rpartition(".")[0])
+    return str(vl_convert.vegalite_to_svg(specification, vl_version=_VERSION))
 
 
 def _render(chart: ChartType, suffix: str) -> bytes:
-    import vl_convert
-
-    specification, version = chart.to_json(indent=None), _version()
+    specification = chart.to_json(indent=None)
     if suffix == ".png":
-        picture: bytes = vl_convert.vegalite_to_png(specification, vl_version=version, scale=2)
-        return picture
+        return bytes(vl_convert.vegalite_to_png(specification, vl_version=_VERSION, scale=2))
     if suffix == ".svg":
         return to_svg(chart.to_dict()).encode()
     if suffix == ".html":

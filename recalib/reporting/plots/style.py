@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+import altair as alt
 import numpy as np
+from altair.typing import ChartType
 from numpy.typing import NDArray
 
 from recalib.errors import InputError
 from recalib.metrics import Predictions
-
-if TYPE_CHECKING:
-    import altair as alt
-    from altair.typing import ChartType
 
 #: Confidence level of every interval and band.
 LEVEL = 0.95
@@ -59,9 +57,7 @@ Chart = TypeVar("Chart", bound="ChartType")
 
 def apply_style(chart: Chart, legend_columns: int) -> Chart:
     """Return the plot with fonts, sizes and the legend below."""
-    import altair as alt
-
-    configured: Any = chart.configure(
+    styled: Chart = chart.configure(
         font="Liberation Sans, Arial, Helvetica, sans-serif",
         padding=12,
         view=alt.ViewConfig(stroke=_FRAME),
@@ -87,8 +83,7 @@ def apply_style(chart: Chart, legend_columns: int) -> Chart:
         # Vega's menu may export an image, but not send the data to the online editor.
         usermeta={"embedOptions": {"actions": {"export": True, "editor": False}}}
     )
-    finished: Chart = configured
-    return finished
+    return styled
 
 
 def inline(rows: Iterable[Mapping[str, Any]]) -> alt.InlineData:
@@ -96,8 +91,6 @@ def inline(rows: Iterable[Mapping[str, Any]]) -> alt.InlineData:
 
     It is a tuple, because Altair deep-copies lists in each step.
     """
-    import altair as alt
-
     return alt.InlineData(values=tuple(rows))
 
 
@@ -109,15 +102,11 @@ def records(columns: Mapping[str, NDArray[np.float64]]) -> list[dict[str, Any]]:
 
 def share_tooltips(titles: Mapping[str, str]) -> list[alt.Tooltip]:
     """Return tooltips that show columns in percent, each with its title."""
-    import altair as alt
-
     return [alt.Tooltip(f"{name}:Q", format=".2%", title=text) for name, text in titles.items()]
 
 
 def panels(chart: alt.HConcatChart | alt.ConcatChart) -> list[ChartType]:
     """Return the panels of a plot as plots, for a page that arranges them by its own width."""
-    import altair as alt
-
     parts: list[Any] = [part.copy() for part in getattr(chart, "hconcat", None) or chart.concat]
     for part in parts:
         part.config = chart.config
@@ -161,8 +150,6 @@ _CHARACTER = 9
 
 def title(text: str, subtitle: list[str], width: int = SIDE) -> alt.Title:
     """Return a left-aligned title, in up to three lines of the width of the plot."""
-    import altair as alt
-
     lines = textwrap.wrap(text, width // _CHARACTER, max_lines=3, placeholder=" …")
     return alt.Title(
         lines if len(lines) > 1 else text,
@@ -176,8 +163,6 @@ def title(text: str, subtitle: list[str], width: int = SIDE) -> alt.Title:
 
 def percent(text: str | None, values: list[float] | None = None) -> alt.Axis:
     """Return an axis in percent."""
-    import altair as alt
-
     if values is None:
         return alt.Axis(format="~%", title=text, tickCount=5)
     return alt.Axis(format="%", title=text, values=values, labelFlush=False)
@@ -188,8 +173,6 @@ def colours(labels: Collection[str], channel: str = "color", reference: str | No
 
     `reference` is the label of a reference line, which is thin, dashed and grey.
     """
-    import altair as alt
-
     ranges: dict[str, Any] = {
         "color": series_colours(len(labels)), "strokeDash": DASHES, "shape": SHAPES
     }  # fmt: skip

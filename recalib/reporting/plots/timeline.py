@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import altair as alt
 
 from recalib.drift.target import TARGET_NAMES
 from recalib.errors import InputError
@@ -18,9 +20,6 @@ from recalib.reporting.plots.style import (
     percent,
     title,
 )
-
-if TYPE_CHECKING:
-    import altair as alt
 
 _WIDTH, _HEIGHT, _STRIP = 620, 170, 22
 #: Distinct for every kind of colour vision and in greyscale.
@@ -53,8 +52,6 @@ def timeline(
     ------
     InputError: no windows.
     """
-    import altair as alt
-
     if not windows:
         raise InputError("windows", found="none", accepted="at least one matured cohort")
     dated = windows[0]["start"] >= _EPOCH and windows[-1]["time"] < _FAR
@@ -114,22 +111,15 @@ def timeline(
             tooltip=_tooltip(kind),
         )
     )
-    chart: alt.VConcatChart = alt.vconcat(error, evidence, states, spacing=8).properties(
-        title=title(heading, subtitle, _WIDTH)
-    )
-    shared: alt.VConcatChart = chart.resolve_scale(x="shared")
-    return apply_style(shared, legend_columns=4)
+    chart: alt.VConcatChart = alt.vconcat(
+        error, evidence, states, spacing=8, title=title(heading, subtitle, _WIDTH)
+    ).resolve_scale(x="shared")
+    return apply_style(chart, legend_columns=4)
 
 
 def _level(value: float) -> alt.Chart:
-    import altair as alt
-
-    rule: alt.Chart = (
-        alt.Chart(inline([{"level": value}]))
-        .mark_rule(color=REFERENCE, strokeDash=[4, 3])
-        .encode(y="level:Q")
-    )
-    return rule
+    rule = alt.MarkDef("rule", color=REFERENCE, strokeDash=[4, 3])
+    return alt.Chart(inline([{"level": value}]), mark=rule).encode(y="level:Q")
 
 
 def _highest(values: list[dict[str, Any]], objective: float) -> float:
@@ -171,8 +161,6 @@ def _time_value(time: float, dated: bool) -> float | str:
 
 
 def _tooltip(kind: str) -> list[alt.Tooltip]:
-    import altair as alt
-
     times: dict[str, Any] = {"format": "%Y-%m-%d %H:%M", "formatType": "utc"} if kind == "T" else {}
     return [
         alt.Tooltip(f"time:{kind}", title="until", **times),

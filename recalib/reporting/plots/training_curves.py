@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import altair as alt
 
 from recalib.errors import InputError
 from recalib.reporting.plots.style import apply_style, colours, inline, percent, title
-
-if TYPE_CHECKING:
-    import altair as alt
 
 _WIDTH, _HEIGHT = 300, 190
 _SPLITS = ("train", "validation", "test")
@@ -31,8 +30,6 @@ def training_curves(
     ------
     InputError: no records, or over 5,000.
     """
-    import altair as alt
-
     if not 1 <= len(records) <= _MOST_EPOCHS:
         found = f"{len(records)} records"
         raise InputError("records", found=found, accepted=f"1 to {_MOST_EPOCHS}")
@@ -58,12 +55,12 @@ def training_curves(
         for start in (0, 3)
     ]
     # Each panel has its own legend, because the lines differ.
-    figure = alt.vconcat(*rows).resolve_scale(color="independent", strokeDash="independent")
-    epochs = [f"{len(records)} epochs"]
-    chart: alt.VConcatChart = apply_style(
-        figure.properties(title=title(name, epochs, 3 * _WIDTH)), legend_columns=3
+    figure: alt.VConcatChart = alt.vconcat(*rows).resolve_scale(
+        color="independent", strokeDash="independent"
     )
-    return chart
+    epochs = [f"{len(records)} epochs"]
+    figure.title = title(name, epochs, 3 * _WIDTH)
+    return apply_style(figure, legend_columns=3)
 
 
 def _of(split: str, metric: str) -> _Line:
@@ -77,8 +74,6 @@ def _panel(
     *,
     share: bool = False,
 ) -> alt.Chart:
-    import altair as alt
-
     values = [
         {"epoch": place, "series": name, "value": value}
         for name, line in lines.items()
@@ -89,14 +84,10 @@ def _panel(
     axis = percent(text) if share else alt.Axis(title=text, tickCount=5)
     # Vega halves the steps of few epochs, whatever their least step.
     ticks = list(range(1, len(records) + 1)) if len(records) < 10 else alt.Undefined
-    chart: alt.Chart = (
-        alt.Chart(inline(values), width=_WIDTH, height=_HEIGHT)
-        .mark_line(strokeWidth=2, point=len(records) == 1)
-        .encode(
-            x=alt.X("epoch:Q", axis=alt.Axis(title="epoch", format="d", values=ticks)),
-            y=alt.Y("value:Q", axis=axis, scale=alt.Scale(zero=False)),
-            color=colours(list(lines)).legend(legend),
-            strokeDash=colours(list(lines), "strokeDash").legend(legend),
-        )
+    mark = alt.MarkDef("line", strokeWidth=2, point=len(records) == 1)
+    return alt.Chart(inline(values), mark=mark, width=_WIDTH, height=_HEIGHT).encode(
+        x=alt.X("epoch:Q", axis=alt.Axis(title="epoch", format="d", values=ticks)),
+        y=alt.Y("value:Q", axis=axis, scale=alt.Scale(zero=False)),
+        color=colours(list(lines)).legend(legend),
+        strokeDash=colours(list(lines), "strokeDash").legend(legend),
     )
-    return chart

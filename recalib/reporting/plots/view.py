@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import altair as alt
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,9 +14,6 @@ from recalib.metrics import Predictions
 from recalib.metrics.ece import ExpectedCalibrationError
 from recalib.reporting.plots.style import FIFTHS, LEVEL, percent
 from recalib.stats.sums import Bins, RootBins
-
-if TYPE_CHECKING:
-    import altair as alt
 
 _ROOT_TICKS = [0, 0.01, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1]
 
@@ -65,15 +63,11 @@ class View:
 
     def scale(self, domain: Sequence[float] = (0, 1), *, nice: bool = False) -> alt.Scale:
         """Return the scale of an axis."""
-        import altair as alt
-
         kind: dict[str, Any] = {"type": "sqrt"} if self.is_root else {}
         return alt.Scale(domain=list(domain), nice=nice, **kind)
 
     def x_axis(self, column: str) -> alt.X:
         """Return the horizontal axis, for a column of scores."""
-        import altair as alt
-
         return alt.X(f"{column}:Q", scale=self.scale(), axis=percent(self.score, self.ticks))
 
     @property
