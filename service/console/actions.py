@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +11,7 @@ from fastapi import Response
 from recalib.errors import NotFoundError, RecalibError
 from service.calibrators.rest import get_alias_history, get_calibrator, list_aliases, set_alias
 from service.console.rendering import page, redirect
-from service.console.routing import router, status_of
+from service.console.routing import router
 from service.console.visits import SignedIn, Visit
 from service.jobs.rest import cancel_job, get_job
 from service.models.rest import get_model
@@ -36,11 +35,7 @@ class Action:
 
 
 async def confirm(visit: Visit, action: Action, error: RecalibError | None = None) -> Response:
-    status = 200 if error is None else status_of(error)[0]
-    return page(
-        visit, "action", status=status, action=action, key=uuid.uuid4().hex,
-        error="" if error is None else str(error),
-    )  # fmt: skip
+    return page(visit, "action", action=action, error=error)
 
 
 async def act_on(

@@ -14,7 +14,7 @@ from recalib.errors import InputError, RecalibError
 from recalib.metrics.headline import headline_error
 from service.calibrators.rest import list_aliases, list_calibrators
 from service.console.rendering import page, redirect
-from service.console.routing import router, status_of
+from service.console.routing import router
 from service.console.visits import SignedIn, Visit
 from service.datasets.rest import list_datasets
 from service.evaluations.rest import (
@@ -64,13 +64,12 @@ async def _page(
         names[str(alias.version)] = f"{names.get(str(alias.version), '')}, {alias.alias}"
     first = [f"{_VERSION}{IDENTITY}", *(f"{_VERSION}{name}" for name in list(names)[:2])]
     return page(
-        visit, "compare", status=200 if error is None else status_of(error)[0], tab="compare",
+        visit, "compare", error=error, tab="compare",
         model=facts, versions=names, datasets=[item.name for item in datasets.items],
         chosen=chosen | set(first if error is None else ()), baseline=baseline, segments=segments,
         most=MAX_VERSIONS,
         evaluations=found.items, metrics={item.id: _metrics(item) for item in found.items},
-        next_cursor=found.next_cursor, key=key or uuid.uuid4().hex,
-        error="" if error is None else str(error),
+        next_cursor=found.next_cursor, **({"key": key} if key else {}),
     )  # fmt: skip
 
 
@@ -118,9 +117,9 @@ async def comparison_segments(visit: SignedIn, model: str, evaluation: str) -> R
         visit.call(get_evaluation, model=model, evaluation_id=evaluation),
     )
     rows = list(zip(*(result.segments for result in found.results), strict=True))
-    error = headline_error(rows[0][0].metrics) if rows else ""
+    metric = headline_error(rows[0][0].metrics) if rows else ""
     return page(
-        visit, "segments", tab="compare", model=facts, evaluation=found, rows=rows, error=error
+        visit, "segments", tab="compare", model=facts, evaluation=found, rows=rows, metric=metric
     )
 
 

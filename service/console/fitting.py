@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from recalib.objectives import OBJECTIVES
 from service.calibrators.rest import create_calibrator
 from service.console.models import datasets_page
 from service.console.rendering import page, redirect
-from service.console.routing import router, status_of
+from service.console.routing import router
 from service.console.visits import SignedIn, Visit, number_field
 from service.datasets import handlers
 from service.datasets.rest import list_datasets, upload_dataset
@@ -53,14 +52,7 @@ _SETS_BY = {
 @router.get("/new-model")
 async def model_form(visit: SignedIn) -> Response:
     visit.authorise(create_model)
-    return _model_form(visit, {})
-
-
-def _model_form(
-    visit: Visit, fields: dict[str, str], error: RecalibError | None = None
-) -> Response:
-    status, text = (200, "") if error is None else (status_of(error)[0], str(error))
-    return page(visit, "new_model", status=status, fields=fields, error=text)
+    return page(visit, "new_model", fields={})
 
 
 @router.post("/new-model")
@@ -76,7 +68,7 @@ async def new_model(visit: SignedIn) -> Response:
     try:
         created = await visit.call(create_model, body=body)
     except RecalibError as error:
-        return _model_form(visit, fields, error)
+        return page(visit, "new_model", fields=fields, error=error)
     return redirect(visit, f"models/{created.name}/datasets")
 
 
@@ -162,11 +154,10 @@ async def _fit_form(
         name: (kind.__doc__ or "").partition("\n")[0] for name, kind in OBJECTIVES.items()
     }
     return page(
-        visit, "fit", status=200 if error is None else status_of(error)[0], tab="versions",
+        visit, "fit", error=error, tab="versions",
         model=facts, datasets=[item.name for item in found.items], maps=maps,
         objectives=objectives, sets={} if is_multilabel else _SETS,
         sets_by=_SETS_BY, fields=fields,
-        error="" if error is None else str(error), key=uuid.uuid4().hex,
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from recalib.core.access import SCOPES, ApiKey, Limits, Principal
 from recalib.errors import InputError, NotFoundError, RecalibError
 from service.console.actions import Action, act_on, confirm
 from service.console.rendering import page, redirect
-from service.console.routing import router, status_of
+from service.console.routing import router
 from service.console.visits import SignedIn, Visit, number_field
 from service.schemas.field_types import Text
 
@@ -47,9 +47,8 @@ async def _keys(
 
     found, sessions, people = await to_thread.run_sync(read)
     return page(
-        visit, "keys", status=200 if error is None else status_of(error)[0],
-        keys=found, sessions=sessions, people=people, scopes=SCOPES, limits=_LIMITS, fields=fields,
-        secret=secret, error="" if error is None else str(error),
+        visit, "keys", error=error, secret=secret, fields=fields,
+        keys=found, sessions=sessions, people=people, scopes=SCOPES, limits=_LIMITS,
     )  # fmt: skip
 
 
@@ -112,11 +111,8 @@ async def _limits_form(
         for field in _LIMITS
         if (value := getattr(key.limits, field)) is not None
     }
-    return page(
-        visit, "limits", status=200 if error is None else status_of(error)[0], name=name,
-        limits=_LIMITS, fields=present if sent is None else sent,
-        error="" if error is None else str(error),
-    )  # fmt: skip
+    fields = present if sent is None else sent
+    return page(visit, "limits", error=error, name=name, limits=_LIMITS, fields=fields)
 
 
 @router.post("/keys/{name}/limits")

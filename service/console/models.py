@@ -23,7 +23,7 @@ from service.calibrators.rest import (
 from service.console.latest_window import WindowBins, read_window
 from service.console.pictures import prepare_pictures
 from service.console.rendering import page
-from service.console.routing import router, status_of
+from service.console.routing import router
 from service.console.visits import SignedIn, Visit
 from service.datasets.rest import list_datasets
 from service.models.rest import get_model
@@ -158,7 +158,7 @@ async def datasets_page(
         visit.call(list_datasets, model=model, cursor=cursor),
     )
     return page(
-        visit, "datasets", status=200 if error is None else status_of(error)[0], tab="datasets",
+        visit, "datasets", error=error, tab="datasets",
         model=facts, datasets=found.items, next_cursor=found.next_cursor, added=added,
-        error="" if error is None else str(error), suffixes=",".join(sorted(SUFFIXES)),
+        suffixes=",".join(sorted(SUFFIXES)),
     )  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
 from dataclasses import fields as fields_of
 from functools import cache
@@ -16,7 +15,7 @@ from recalib.core.field_comments import field_comments
 from recalib.core.monitoring_settings import EvidenceSettings, MonitoringSettings
 from recalib.errors import InputError, NotFoundError, RecalibError
 from service.console.rendering import page, redirect
-from service.console.routing import router, status_of
+from service.console.routing import router
 from service.console.visits import SignedIn, Visit
 from service.jobs.rest import get_job
 from service.models.rest import get_model
@@ -106,10 +105,9 @@ async def _form(
     present = {field.name: _text(getattr(facts.monitoring, field.name)) for field in _fields()}
     place = error.field.partition(".")[0] if isinstance(error, InputError) else ""
     return page(
-        visit, "monitoring_form", status=200 if error is None else status_of(error)[0],
-        tab="settings", model=facts, fields=_fields(), present=present, shown=sent or present,
-        error="" if error is None else str(error), place=place if place in present else "",
-        text=_text, key=uuid.uuid4().hex,
+        visit, "monitoring_form", error=error, tab="settings", model=facts, fields=_fields(),
+        present=present, shown=sent or present,
+        place=place if place in present else "", text=_text,
     )  # fmt: skip
 
 

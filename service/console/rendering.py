@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
@@ -14,9 +15,12 @@ from markupsafe import Markup
 
 import recalib
 from recalib.contract.base import utc
+from recalib.errors import RecalibError
 from service.audit.rest import list_audit
 from service.console.static_files import static_name
 from service.console.visits import Visit
+from service.failures import log_failure
+from service.http.problems import status_of
 from service.jobs.rest import list_jobs
 from service.models.rest import get_model
 
@@ -40,14 +44,23 @@ _MENU = (
 _OF_ALL = ("jobs", "training", "audit", "keys", "server")
 
 
-def page(visit: Visit, template: str, *, status: int = 200, **values: Any) -> Response:
+def page(
+    visit: Visit, template: str, *, error: RecalibError | None = None, **values: Any
+) -> Response:
     """Return a page for a visit.
 
     Parameters
     ----------
     template: the name of its file, without the ending.
+    error: why what the page asked for was refused; the page shows it.
     values: what the template needs, besides what all pages have.
     """
+    status, text = 200, ""
+    if error is not None:
+        log_failure(error)
+        (status, _), text = status_of(error), str(error)
+    # Of a form: a repetition of its request has no effect.
+    values.setdefault("key", uuid.uuid4().hex)
     content = (
         _environment()
         .get_template(f"{template}.html")
@@ -61,6 +74,7 @@ def page(visit: Visit, template: str, *, status: int = 200, **values: Any) -> Re
             static=lambda file: visit.url(f"static/{static_name(file)}"),
             form_token=visit.form_token,
             library=recalib.__version__,
+            error=text,
             **values,
         )
     )

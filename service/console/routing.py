@@ -14,8 +14,8 @@ from recalib.errors import InputError, NotFoundError, RecalibError
 from service.console.rendering import page, redirect
 from service.console.static_files import static_file
 from service.console.visits import NotSignedInError, Visit, visit_of
-from service.failures import log_failure, violation_of
-from service.http.problems import PROBLEMS
+from service.failures import violation_of
+from service.http.problems import status_of
 
 
 class _PageRoute(APIRoute):
@@ -50,16 +50,9 @@ def _to_sign_in(visit: Visit, error: NotSignedInError) -> Response:
     return redirect(visit, f"sign-in?next={quote(wanted, safe='')}&because={error.reason}")
 
 
-def status_of(error: RecalibError) -> tuple[int, str]:
-    """Return the HTTP status and the title of an error; log it if the server is at fault."""
-    log_failure(error)
-    return next(PROBLEMS[kind] for kind in type(error).__mro__ if kind in PROBLEMS)
-
-
 def error_page(visit: Visit, error: RecalibError) -> Response:
     """Return the page that says what went wrong."""
-    status, title = status_of(error)
-    return page(visit, "error", status=status, title=title, detail=str(error))
+    return page(visit, "error", error=error, title=status_of(error)[1])
 
 
 router = APIRouter(prefix="/console", include_in_schema=False, route_class=_PageRoute)

@@ -8,10 +8,16 @@ from urllib.parse import quote, unquote, urlsplit
 from fastapi import APIRouter, Response
 from fastapi.responses import RedirectResponse
 
-from recalib.errors import LimitedError, NotFoundError, UnauthorizedError, UnavailableError
+from recalib.errors import (
+    LimitedError,
+    NotFoundError,
+    RecalibError,
+    UnauthorizedError,
+    UnavailableError,
+)
 from service.access.oidc_sign_in import Attempt, authorization_url
 from service.console.rendering import page, redirect
-from service.console.routing import router, status_of
+from service.console.routing import router
 from service.console.visits import Anyone, SignedIn, Visit
 
 _FIRST_PAGE = "models"
@@ -37,7 +43,7 @@ async def first_page(visit: Anyone) -> Response:
 async def sign_in_form(visit: Anyone, next: str = "", because: str = "") -> Response:
     if visit.is_keyless:
         return redirect(visit, _FIRST_PAGE)
-    return _form(visit, next, REASONS.get(because, ""))
+    return _form(visit, next, because=REASONS.get(because, ""))
 
 
 @router.post("/sign-in")
@@ -47,8 +53,7 @@ async def sign_in(visit: Anyone) -> Response:
     try:
         await visit.sign_in_with_key(fields.get("key", "").strip())
     except (UnauthorizedError, LimitedError) as error:
-        status, _ = status_of(error)
-        return _form(visit, wanted, str(error), status)
+        return _form(visit, wanted, error)
     return redirect(visit, _local(wanted))
 
 
@@ -79,8 +84,7 @@ async def from_issuer(visit: Anyone, state: str = "", code: str = "") -> Respons
         await visit.sign_in_with_code(attempt, code)
         answer = redirect(visit, _local(wanted))
     except (UnauthorizedError, LimitedError, UnavailableError) as error:
-        status, _ = status_of(error)
-        answer = _form(visit, wanted, str(error), status)
+        answer = _form(visit, wanted, error)
     visit.set_cookie(answer, _ATTEMPT, "", 0)
     return answer
 
@@ -92,10 +96,12 @@ async def sign_out(visit: SignedIn) -> Response:
     return redirect(visit, "sign-in?because=out")
 
 
-def _form(visit: Visit, wanted: str, because: str, status: int = 200) -> Response:
+def _form(
+    visit: Visit, wanted: str, error: RecalibError | None = None, because: str = ""
+) -> Response:
     tokens = visit.state.access.issuer
     issuer = "" if tokens is None else urlsplit(tokens.oidc.issuer).netloc
-    return page(visit, "sign_in", status=status, next=wanted, because=because, issuer=issuer)
+    return page(visit, "sign_in", error=error, next=wanted, because=because, issuer=issuer)
 
 
 def _local(wanted: str) -> str:

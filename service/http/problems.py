@@ -110,6 +110,11 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _of_unexpected)
 
 
+def status_of(error: errors.RecalibError) -> tuple[int, str]:
+    """Return the HTTP status and the title of an error."""
+    return next(PROBLEMS[kind] for kind in type(error).__mro__ if kind in PROBLEMS)
+
+
 def problem_of(error: Exception) -> Response:
     """Return the problem response of an error, and log it if the server is at fault."""
     if isinstance(error, ReceiveTimeoutError):
@@ -117,7 +122,7 @@ def problem_of(error: Exception) -> Response:
     log_failure(error)
     if not isinstance(error, errors.RecalibError):
         return _unexpected()
-    status, title = next(PROBLEMS[kind] for kind in type(error).__mro__ if kind in PROBLEMS)
+    status, title = status_of(error)
     violations = None
     if isinstance(error, errors.InputError):
         violations = [{"field": error.field, "found": error.found, "accepted": error.accepted}]
