@@ -21,6 +21,7 @@ from service.batches import handlers
 from service.batches.schemas import ACCEPTED_DESCRIPTION, SETS_DESCRIPTION, BatchCreate
 from service.deletion import delete_job
 from service.http.bodies import decode_json, parse_media_type, validate
+from service.http.openapi import BINARY
 from service.http.parameters import Cursor, Force, IdempotencyKey, Limit
 from service.http.routing import Router
 from service.operations import BodyLimit
@@ -32,7 +33,6 @@ router = Router(prefix="/v1/models/{model}/batches", tags=["batches"])
 
 _JSON = "application/json"
 _UPLOADS = tuple(media_type for media_type in MEDIA_TYPES if media_type != _JSON)
-_FILE = {"schema": {"type": "string", "format": "binary"}}
 _ROWS = {
     "type": "object",
     "title": "BatchRows",
@@ -46,12 +46,12 @@ _BODY = {
         "not needed. The parameters of the query are those of an upload. JSON has a size limit: "
         "use another format for larger files.",
         "content": {_JSON: {"schema": {"anyOf": [BatchCreate.model_json_schema(), _ROWS]}}}
-        | dict.fromkeys(_UPLOADS, _FILE),
+        | dict.fromkeys(_UPLOADS, BINARY),
     }
 }
 _MEDIA_TYPES: dict[str, str] = {name: FORMATS[name].media_types[0] for name in PROBABILITY_FORMATS}
 _CONTENT: dict[int | str, dict[str, Any]] = {
-    200: {"content": dict.fromkeys(_MEDIA_TYPES.values(), _FILE)}
+    200: {"content": dict.fromkeys(_MEDIA_TYPES.values(), BINARY)}
 }
 
 

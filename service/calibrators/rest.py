@@ -22,6 +22,7 @@ from service.access.authenticator import current_principal
 from service.calibrators import handlers
 from service.calibrators.schemas import AliasSet, CalibratorCreate
 from service.deletion import delete_once
+from service.http.openapi import BINARY
 from service.http.parameters import Cursor, Force, IdempotencyKey, Limit
 from service.http.routing import Router
 from service.idempotency import run_once
@@ -35,11 +36,7 @@ router = Router(prefix="/v1/models/{model}", tags=["calibrators"])
 
 Version = Annotated[int, Path(ge=1, le=MAX_VERSION)]
 AliasName = Annotated[str, ALIAS]
-_FILE: dict[int | str, dict[str, Any]] = {
-    200: {
-        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
-    }
-}
+_FILE: dict[int | str, dict[str, Any]] = {200: {"content": {"application/octet-stream": BINARY}}}
 
 
 @router.operation("POST", "/calibrators", "fit", limit=BodyLimit("gRPC"), status_code=202)

@@ -20,7 +20,7 @@ from service.datasets.schemas import DatasetReference
 from service.deletion import delete_once
 from service.http.bodies import decode_json, parse_media_type, validate
 from service.http.disconnects import stop_on_disconnect
-from service.http.openapi import problems
+from service.http.openapi import BINARY, problems
 from service.http.parameters import Cursor, Force, IdempotencyKey, Limit
 from service.http.routing import Router
 from service.idempotency import run_once
@@ -73,12 +73,11 @@ _JSON_DATA = {
     },
     "required": ["labels"],
 }
-_FILE = {"type": "string", "format": "binary"}
 
 
 def _content(data: dict[str, Any]) -> dict[str, Any]:
     """Return the content of each media type; `data` is the schema of JSON."""
-    return {kind: {"schema": data if kind == _JSON else _FILE} for kind in MEDIA_TYPES}
+    return {kind: {"schema": data} if kind == _JSON else BINARY for kind in MEDIA_TYPES}
 
 
 _REFERENCE = DatasetReference.model_json_schema()

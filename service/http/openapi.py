@@ -71,6 +71,21 @@ _PARAMETERS = {
 }
 
 
+#: The content of a body of bytes.
+BINARY = {"schema": {"type": "string", "format": "binary"}}
+
+
+def query_parameter(name: str, description: str, **schema: Any) -> dict[str, Any]:
+    """Return an optional parameter of a route that reads its query itself."""
+    return {
+        "name": name,
+        "in": "query",
+        "required": False,
+        "description": description,
+        "schema": schema,
+    }
+
+
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Return the `responses` argument of a route for statuses that `_statuses` does not give it."""
     return {status: _response(status) for status in statuses}

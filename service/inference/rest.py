@@ -14,6 +14,7 @@ from recalib.errors import ConflictError, UnavailableError
 from service.calibration import Batch, CalibrationResult, calibrate_batch, get_or_load
 from service.http.bodies import read_body
 from service.http.fast_routes import BytesResponse, header_map, query_parameters
+from service.http.openapi import BINARY, query_parameter
 from service.http.routing import Router
 from service.inference import compression, tensors
 from service.inference.handlers import model_metadata
@@ -75,22 +76,21 @@ _DOCUMENTED = {
             "description": "Length of the JSON in bytes, if binary tensor data follow it.",
             "schema": {"type": "integer"},
         },
-        {
-            "name": "input",
-            "in": "query",
-            "required": False,
-            "description": "Kind of the values, unless the request has `parameters.input`.",
-            "schema": {"enum": ["logits", "probabilities"], "default": "logits"},
-        },
+        query_parameter(
+            "input",
+            "Kind of the values, unless the request has `parameters.input`.",
+            enum=["logits", "probabilities"],
+            default="logits",
+        ),
     ],
     "requestBody": {
         "required": True,
         "content": {
             _JSON: {"schema": {"$ref": "#/components/schemas/InferRequest"}},
-            _BYTES: {"schema": {"type": "string", "format": "binary"}},
+            _BYTES: BINARY,
         },
     },
-    "responses": {"200": {"content": {_BYTES: {"schema": {"type": "string", "format": "binary"}}}}},
+    "responses": {"200": {"content": {_BYTES: BINARY}}},
 }
 
 

@@ -15,7 +15,7 @@ from service.calibration import Batch, CalibrationResult, Input, calibrate_batch
 from service.http.bodies import parse_media_type, read_body
 from service.http.content_negotiation import negotiate
 from service.http.fast_routes import BytesResponse, header_map, query_parameters
-from service.http.openapi import problems
+from service.http.openapi import BINARY, problems, query_parameter
 from service.http.routing import Router
 from service.operations import BodyLimit
 from service.predict.request_formats import (
@@ -47,91 +47,67 @@ _RESPONSE_TYPES = {
     )
     for wanted in product((False, True), repeat=3)
 }
-_BYTES = {"schema": {"type": "string", "format": "binary"}}
+_FLAG = {"type": "boolean", "default": False}
 
-_DOCUMENTED = {
+_DOCUMENTED: dict[str, Any] = {
     "parameters": [
-        {
-            "name": "calibrator",
-            "in": "query",
-            "required": False,
-            "description": "An alias or a version.",
-            "schema": {"type": "string", "default": CHAMPION},
-        },
-        {
-            "name": "input",
-            "in": "query",
-            "required": False,
-            "description": "What the body holds; never inferred from its values.",
-            "schema": {
-                "type": "string",
-                "enum": ["logits", "probabilities"],
-                "default": "logits",
-            },
-        },
-        {
-            "name": "top_k",
-            "in": "query",
-            "required": False,
-            "description": "Number of most likely classes to return for each row, instead of the "
-            "probabilities of all classes: in JSON, or as an Arrow stream with the columns "
-            "`classes` and `probabilities`. At most the number of classes; none for multilabel "
-            "models.",
-            "schema": {"type": "integer", "minimum": 1},
-        },
-        {
-            "name": "sets",
-            "in": "query",
-            "required": False,
-            "description": "Whether to return the prediction set of each row, too: in JSON and as "
-            "an Arrow stream the numbers of its classes, in .npz an array (N, K) of booleans. Only "
-            "of a version that was fitted with `sets`.",
-            "schema": {"type": "boolean", "default": False},
-        },
-        {
-            "name": "intervals",
-            "in": "query",
-            "required": False,
-            "description": "Whether to return the Venn-Abers interval [p0, p1] of each "
-            "probability, too, (N, K, 2). Only of a version of the map venn_abers.",
-            "schema": {"type": "boolean", "default": False},
-        },
-        {
-            "name": "accepted",
-            "in": "query",
-            "required": False,
-            "description": "Whether to return which rows are accepted, too, (N,): those whose "
-            "confidence reaches the threshold of rejection. Only of a version that was fitted "
-            "with `max_risk`.",
-            "schema": {"type": "boolean", "default": False},
-        },
-        {
-            "name": "ids",
-            "in": "query",
-            "required": False,
-            "description": "The share of rows, drawn at random, that get a prediction id: 0 for "
-            "none, 1 for all. Labels refer to predictions by these ids. The default is the "
-            "server's setting, usually 1, for responses in JSON and .npz, and 0 for other formats "
-            "and multilabel models, of which only rows with ids are counted; .npy cannot hold ids.",
-            "schema": {"type": "number", "minimum": 0, "maximum": 1},
-        },
-        {
-            "name": "segment",
-            "in": "query",
-            "required": False,
-            "description": "The segment of the rows, one of the `segments` in the model's "
-            "`monitoring`: its calibration is monitored separately. An unknown segment counts as "
-            "none.",
-            "schema": {"type": "string"},
-        },
-        {
-            "name": "group",
-            "in": "query",
-            "required": False,
-            "description": "The group of the rows, such as their session: rows of a group may "
-            "depend on each other, and count once in monitoring. Only with ids.",
-            "schema": {"type": "string"},
-        },
+        query_parameter("calibrator", "An alias or a version.", type="string", default=CHAMPION),
+        query_parameter(
+            "input",
+            "What the body holds; never inferred from its values.",
+            type="string",
+            enum=["logits", "probabilities"],
+            default="logits",
+        ),
+        query_parameter(
+            "top_k",
+            "Number of most likely classes to return for each row, instead of the probabilities of "
+            "all classes: in JSON, or as an Arrow stream with the columns `classes` and "
+            "`probabilities`. At most the number of classes; none for multilabel models.",
+            type="integer",
+            minimum=1,
+        ),
+        query_parameter(
+            "sets",
+            "Whether to return the prediction set of each row, too: in JSON and as an Arrow stream "
+            "the numbers of its classes, in .npz an array (N, K) of booleans. Only of a version "
+            "that was fitted with `sets`.",
+            **_FLAG,
+        ),
+        query_parameter(
+            "intervals",
+            "Whether to return the Venn-Abers interval [p0, p1] of each probability, too, "
+            "(N, K, 2). Only of a version of the map venn_abers.",
+            **_FLAG,
+        ),
+        query_parameter(
+            "accepted",
+            "Whether to return which rows are accepted, too, (N,): those whose confidence reaches "
+            "the threshold of rejection. Only of a version that was fitted with `max_risk`.",
+            **_FLAG,
+        ),
+        query_parameter(
+            "ids",
+            "The share of rows, drawn at random, that get a prediction id: 0 for none, 1 for all. "
+            "Labels refer to predictions by these ids. The default is the server's setting, "
+            "usually 1, for responses in JSON and .npz, and 0 for other formats and multilabel "
+            "models, of which only rows with ids are counted; .npy cannot hold ids.",
+            type="number",
+            minimum=0,
+            maximum=1,
+        ),
+        query_parameter(
+            "segment",
+            "The segment of the rows, one of the `segments` in the model's `monitoring`: its "
+            "calibration is monitored separately. An unknown segment counts as none.",
+            type="string",
+        ),
+        query_parameter(
+            "group",
+            "The group of the rows, such as their session: rows of a group may depend on each "
+            "other, and count once in monitoring. Only with ids.",
+            type="string",
+        ),
     ],
     "requestBody": {
         "required": True,
@@ -142,8 +118,8 @@ _DOCUMENTED = {
             JSON: {
                 "schema": msgspec.json.schema_components([CalibrateRequest])[1]["CalibrateRequest"]
             },
-            NPY: _BYTES,
-            ARROW: _BYTES,
+            NPY: BINARY,
+            ARROW: BINARY,
         },
     },
     "responses": {
@@ -158,7 +134,7 @@ _DOCUMENTED = {
             " uncalibrated` marks the answer of a model without a champion; `Recalib-Adaptation` "
             "is the number of the state that adapted it to label shift; `Recalib-Warning` says why "
             "rows may not be logits.",
-            "content": {NPY: _BYTES, ARROW: _BYTES, NPZ: _BYTES},
+            "content": dict.fromkeys((NPY, ARROW, NPZ), BINARY),
         }
     },
 }
@@ -222,9 +198,7 @@ class _Options(NamedTuple):
         return BytesResponse(self.response_type.encode(), content, headers)
 
 
-_PARAMETERS = frozenset(
-    ("accepted", "calibrator", "group", "ids", "input", "intervals", "segment", "sets", "top_k")
-)
+_PARAMETERS = frozenset(parameter["name"] for parameter in _DOCUMENTED["parameters"])
 
 
 # Cached: clients send the same few, and parsing them takes as long as calibrating a row.

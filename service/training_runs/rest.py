@@ -11,7 +11,7 @@ from recalib.contract.models import Deletion
 from recalib.recipe import Recipe
 from recalib.registry import Transaction
 from service.deletion import delete_once
-from service.http.openapi import problems
+from service.http.openapi import BINARY, problems
 from service.http.parameters import Force, IdempotencyKey
 from service.http.routing import Router
 from service.state import StateDependency
@@ -19,11 +19,7 @@ from service.training_runs import handlers
 
 router = Router(prefix="/v1/training-runs", tags=["training"])
 
-_FILE: dict[int | str, dict[str, Any]] = {
-    200: {
-        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
-    }
-}
+_FILE: dict[int | str, dict[str, Any]] = {200: {"content": {"application/octet-stream": BINARY}}}
 
 
 @router.operation(
