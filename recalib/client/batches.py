@@ -9,22 +9,20 @@ from typing import Literal
 from numpy.typing import ArrayLike
 
 from recalib.client.class_columns import read_scores
-from recalib.client.downloads import Download
+from recalib.client.downloads import download
 from recalib.client.drivers import Listing
-from recalib.client.errors import InvalidResponseError
 from recalib.client.jobs import id_of
 from recalib.client.operations import Flow, Request, Session
 from recalib.client.progress import Progress, progress_reporter
 from recalib.client.retry import (
-    JSON,
-    encode_json,
     fetch,
     idempotency_headers,
     path,
     read,
     send_checked,
+    without_none,
 )
-from recalib.client.uploads import Upload, array_upload, file_upload
+from recalib.client.uploads import array_upload, file_upload
 from recalib.contract.base import Page
 from recalib.contract.jobs import Batch, Job
 from recalib.contract.models import Model
@@ -75,27 +73,26 @@ def create_batch(
     ResourceNotFoundError: no such model, data set or version.
     InvalidRequestError: the server rejects the content of the file, or the version cannot take it.
     """
-    place, headers = path("models", model, "batches"), idempotency_headers()
+    place = path("models", model, "batches")
     if (data is None) == (dataset is None):
         found = "neither" if data is None else "both"
         raise InputError("data, dataset", found=found, accepted="exactly one of the two")
-    answers = {"sets": sets, "accepted": accepted}
-    asked = [name for name, is_asked in answers.items() if is_asked]
+    asked = without_none(sets=sets or None, accepted=accepted or None)
     if data is None:
-        fields = {"dataset": dataset, "version": version, "format": format}
-        body = encode_json(fields | dict.fromkeys(asked, True))
-        request = Request("POST", place, {}, headers | JSON, body)
-        return read((yield from send_checked(session, request)), Job)
+        body = {"dataset": dataset, "version": version, "format": format, **asked}
+        return (yield from fetch(session, Job, "POST", place, json=body))
     # A server that rejects an upload early closes the connection while the client still sends.
     owner = yield from fetch(session, Model, "GET", path("models", model))
     if not isinstance(data, str | PathLike):
-        data = yield from read_scores(session, model, data, input)
-    upload = _upload(data, input, owner.task)
+        rows = yield from read_scores(session, model, data, input)
+        upload = array_upload(rows, None, input, owner.task)
+    else:
+        upload = file_upload(Path(data))
     with progress_reporter("upload", progress) as report:
         upload.report = report
         query = {"version": str(version), "format": format, "input": input}
         query |= dict.fromkeys(asked, "true")
-        headers |= {"Content-Type": upload.media_type}
+        headers = idempotency_headers() | {"Content-Type": upload.media_type}
         request = Request("POST", place, query, headers, upload)
         return read((yield from send_checked(session, request, timeout=timeout)), Job)
 
@@ -139,35 +136,22 @@ def download_batch(
     InputError: the suffix is that of another format, or the file cannot be written.
     InvalidResponseError: the server sends other bytes than it describes.
     """
-    from recalib.files.atomic_write import open_atomically
-
     description = yield from get_batch(session, model, batch)
     target = Path(destination)
     if target.suffix != f".{description.format}":
         accepted = f"a name that ends in .{description.format}"
         raise InputError("destination", found=str(target), accepted=accepted)
     place = f"{_path(model, batch)}/content"
-    with progress_reporter("download", progress) as report, open_atomically(target) as file:
-        download = Download(file, description.size_bytes or 0, report)
-        response = yield from send_checked(
-            session, Request("GET", place, sink=download), timeout=timeout
-        )
-        if download.digest != description.digest:
-            raise InvalidResponseError(response, f"has other bytes than {description.digest}")
+    yield from download(
+        session, place, target, size=description.size_bytes or 0, digest=description.digest,
+        title="download", progress=progress, timeout=timeout,
+    )  # fmt: skip
     return description
 
 
 def list_batches(model: str) -> Listing[Batch]:
     """Iterate over a model's batches, newest first."""
     return Listing(Page[Batch], path("models", model, "batches"))
-
-
-def _upload(
-    data: str | PathLike[str] | ArrayLike, input: Literal["logits", "probabilities"], task: str
-) -> Upload:
-    if isinstance(data, str | PathLike):
-        return file_upload(Path(data))
-    return array_upload(data, None, input, task)
 
 
 def _path(model: str, batch: Job | str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import warnings
-import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -28,6 +27,8 @@ from recalib.errors import InputError, NotFoundError, RecalibWarning
 Rows: TypeAlias = ArrayLike | Sequence[Sequence[float | None]]
 Input: TypeAlias = Literal["logits", "probabilities"]
 
+#: What arrays of an answer hold, by the kind of their dtype.
+_KINDS = {"f": "numbers", "b": "truth values", "S": "texts"}
 _JSON, _NPY, _NPZ = "application/json", "application/x-npy", "application/x-npz"
 
 
@@ -94,8 +95,7 @@ def calibrate(
     probabilities = np.empty(rows.shape, np.float32)
 
     def store(part: slice, response: Response) -> None:
-        shape = probabilities[part].shape
-        probabilities[part] = _read_probabilities(response, shape, _read_npy)
+        probabilities[part] = _read_array(response, "probabilities", probabilities[part], "f")
 
     parameters = _segment_parameter(segment)
     query = _Query(model, str(calibrator), input, _NPY, parameters, _is_column(values))
@@ -151,13 +151,13 @@ def predict(
     adaptations = np.zeros(len(rows), np.int64)
 
     def store(part: slice, response: Response) -> None:
-        shape = probabilities[part].shape
-        probabilities[part] = _read_probabilities(response, shape, _read_npz_member)
+        probabilities[part] = _read_array(response, "probabilities", probabilities[part], "f")
         adaptations[part] = int(response.headers.get("recalib-adaptation", 0))
         if ids:
-            prediction_ids[part] = _read_ids(response, shape[0])
+            texts = _read_array(response, "prediction_ids", adaptations[part], "S").tolist()
+            prediction_ids[part] = [text.decode("latin-1") or None for text in texts]
         for name, values in answers.items():
-            values[part] = _read_member(response, name, values[part])
+            values[part] = _read_array(response, name, values[part], values.dtype.kind)
 
     parameters = {"ids": f"{ids:.9f}", **_segment_parameter(segment)}
     if group:
@@ -285,51 +285,27 @@ def _send_batch(session: Session, rows: Floats, query: _Query, calibrator: str) 
         raise InputError(error.field, found=error.found, accepted=accepted) from error
 
 
-def _read_probabilities(
-    response: Response, shape: tuple[int, ...], read: Callable[[Response, str], NDArray[Any]]
-) -> NDArray[Any]:
-    array = read(response, "probabilities")
-    if array.shape != shape or array.dtype.kind != "f":
-        found = f"{array.dtype} {array.shape}"
-        raise InvalidResponseError(response, f"is {found} where numbers {shape} are expected")
-    return array
+def _read_array(response: Response, name: str, like: NDArray[Any], kind: str) -> NDArray[Any]:
+    """Return an array of an npz response, or the array of an npy response.
 
-
-def _read_member(response: Response, name: str, like: NDArray[Any]) -> NDArray[Any]:
-    array = _read_npz_member(response, name)
-    if array.shape != like.shape or array.dtype != like.dtype:
-        found, expected = (f"{of.dtype} {of.shape}" for of in (array, like))
-        raise InvalidResponseError(response, f"has {name} {found} where {expected} is expected")
-    return array
-
-
-def _read_ids(response: Response, rows: int) -> list[str | None]:
-    array = _read_npz_member(response, "prediction_ids")
-    if array.shape != (rows,) or array.dtype.kind != "S":
-        found = f"{array.dtype} {array.shape}"
-        raise InvalidResponseError(response, f"has ids {found} where text ({rows},) is expected")
-    return [value.decode("latin-1") or None for value in array.tolist()]
-
-
-def _read_npy(response: Response, name: str) -> NDArray[Any]:
-    """Return the array of an npy response."""
-    return _read_array(response, io.BytesIO(response.body))
-
-
-def _read_npz_member(response: Response, name: str) -> NDArray[Any]:
-    """Return one array of an npz response."""
+    Parameters
+    ----------
+    like: an array of the expected shape.
+    kind: of the expected dtype, as NumPy abbreviates it.
+    """
+    is_archive, body = response.request.headers["Accept"] == _NPZ, io.BytesIO(response.body)
+    array: NDArray[Any]
     try:
-        content = zipfile.ZipFile(io.BytesIO(response.body)).read(f"{name}.npy")
-    except Exception as error:  # zipfile raises undocumented errors for a damaged file
-        raise InvalidResponseError(response, f"is no npz file with {name}: {error}") from None
-    return _read_array(response, io.BytesIO(content))
-
-
-def _read_array(response: Response, file: io.BytesIO) -> NDArray[Any]:
-    try:
-        array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
-    except Exception as error:  # NumPy raises undocumented errors for a damaged header
-        raise InvalidResponseError(response, f"is no npy array: {error}") from None
+        if is_archive:
+            array = np.load(body, allow_pickle=False)[name]
+        else:
+            array = np.lib.format.read_array(body, allow_pickle=False)
+    except Exception as error:  # undocumented errors for a damaged file
+        problem = f"is no {f'npz file with {name}' if is_archive else 'npy array'}: {error}"
+        raise InvalidResponseError(response, problem) from None
+    if array.shape != like.shape or array.dtype.kind != kind:
+        found, expected = f"{array.dtype} {array.shape}", f"{_KINDS[kind]} {like.shape}"
+        raise InvalidResponseError(response, f"has {name} {found} where {expected} are expected")
     return array
 
 

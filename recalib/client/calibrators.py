@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from numpy.typing import ArrayLike
 
+from recalib.client.downloads import save
 from recalib.client.drivers import Listing
-from recalib.client.operations import Flow, Request, Session
-from recalib.client.retry import fetch, idempotency_headers, path, send_checked
+from recalib.client.operations import Flow, Session
+from recalib.client.retry import fetch, path, without_none
 from recalib.contract.base import Items, Page
 from recalib.contract.calibrators import Alias, AliasChange, Calibrator
 from recalib.contract.jobs import Job
@@ -63,21 +64,23 @@ def fit(
     InvalidRequestError: the map, objective or an option is unknown.
     ResourceNotFoundError: no such model or data set.
     """
-    body: dict[str, Any] = {
-        "dataset": dataset,
-        "map": map,
-        "objective": objective,
-        "options": dict(options or {}),
-        "promote": promote,
-        **_force(force),
-    }
-    by = None if sets_by == "all" else sets_by
-    given: dict[str, Any] = {"sets": sets, "coverage": coverage, "sets_by": by}
-    given |= {"sets_folds": sets_folds, "sets_penalty": sets_penalty, "sets_k_reg": sets_k_reg}
-    given |= {"max_risk": max_risk, "resampled": resampled}
-    body |= {name: value for name, value in given.items() if value is not None}
-    place = path("models", model, "calibrators")
-    return fetch(session, Job, "POST", place, json=body, headers=idempotency_headers())
+    body = without_none(
+        dataset=dataset,
+        map=map,
+        objective=objective,
+        options=dict(options or {}),
+        sets=sets,
+        coverage=coverage,
+        sets_by=None if sets_by == "all" else sets_by,
+        sets_folds=sets_folds,
+        sets_penalty=sets_penalty,
+        sets_k_reg=sets_k_reg,
+        max_risk=max_risk,
+        resampled=resampled,
+        promote=promote,
+        force=force or None,
+    )
+    return fetch(session, Job, "POST", path("models", model, "calibrators"), json=body)
 
 
 def publish(
@@ -113,13 +116,15 @@ def publish(
 
     if not isinstance(calibrator, FittedCalibrator):
         calibrator = FittedCalibrator.load(calibrator)
-    body = {"parameters": _base64(calibrator.to_bytes()), "promote": promote, **_force(force)}
-    if dataset is not None:
-        body["dataset"] = dataset
-    if fitted_on is not None:
-        body["row_digests"] = _base64(_row_digests(calibrator, fitted_on))
-    place = path("models", model, "calibrators")
-    return fetch(session, Job, "POST", place, json=body, headers=idempotency_headers())
+    digests = None if fitted_on is None else _base64(_row_digests(calibrator, fitted_on))
+    body = without_none(
+        parameters=_base64(calibrator.to_bytes()),
+        dataset=dataset,
+        row_digests=digests,
+        promote=promote,
+        force=force or None,
+    )
+    return fetch(session, Job, "POST", path("models", model, "calibrators"), json=body)
 
 
 def _base64(content: bytes) -> str:
@@ -188,16 +193,13 @@ def download_calibrator(
     ------
     InputError: the suffix is unknown, or the file cannot be written.
     """
-    from recalib.files import write_atomically
-
     target = Path(destination)
     if target.suffix not in _DOWNLOADS:
         accepted = f"a name that ends in {' or '.join(_DOWNLOADS)}"
         raise InputError("destination", found=str(target), accepted=accepted)
     version = yield from resolve_version(session, model, calibrator)
     place = path("models", model, "calibrators", str(version), _DOWNLOADS[target.suffix])
-    response = yield from send_checked(session, Request("GET", place))
-    write_atomically(target, response.body)
+    yield from save(session, place, target)
     return version
 
 
@@ -228,10 +230,8 @@ def promote(
     ResourceNotFoundError: no such model or version.
     ResourceConflictError: the version needs `force`.
     """
-    body = {"version": version, "reason": reason, **_force(force)}
-    url_path = path("models", model, "aliases", alias)
-    # With the idempotency key, a retry does not undo a promotion that happened in between.
-    return fetch(session, Alias, "PUT", url_path, json=body, headers=idempotency_headers())
+    body = without_none(version=version, reason=reason, force=force or None)
+    return fetch(session, Alias, "PUT", path("models", model, "aliases", alias), json=body)
 
 
 def rollback(
@@ -272,8 +272,3 @@ def resolve_version(session: Session, model: str, calibrator: int | str) -> Flow
 
 def _alias_names(aliases: list[Alias]) -> str:
     return ", ".join(repr(alias.alias) for alias in aliases) or "none; promote a version"
-
-
-def _force(force: bool) -> dict[str, bool]:
-    """Return the field of a request; servers of earlier versions know none."""
-    return {"force": True} if force else {}

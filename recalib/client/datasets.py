@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from recalib.client.class_columns import read_labels, read_scores, select_columns
-from recalib.client.downloads import Download
+from recalib.client.downloads import download
 from recalib.client.drivers import Listing
 from recalib.client.errors import InvalidResponseError
 from recalib.client.models import get_model
@@ -161,20 +161,14 @@ def download_dataset(
     InputError: the suffix is that of another format, or the file cannot be written.
     InvalidResponseError: the server sends other bytes than were uploaded.
     """
-    from recalib.files.atomic_write import open_atomically
-
     dataset = yield from get_dataset(session, model, name)
     target = Path(destination)
     _check_suffix(target, dataset.media_type)
     place = path("models", model, "datasets", name, "content")
-    with progress_reporter(f"download {name}", progress) as report, open_atomically(target) as file:
-        download = Download(file, dataset.size_bytes, report)
-        response = yield from send_checked(
-            session, Request("GET", place, sink=download), timeout=timeout
-        )
-        if download.digest != dataset.digest:
-            problem = f"has other bytes than {dataset.digest}, which were uploaded"
-            raise InvalidResponseError(response, problem)
+    yield from download(
+        session, place, target, size=dataset.size_bytes, digest=dataset.digest,
+        title=f"download {name}", progress=progress, timeout=timeout,
+    )  # fmt: skip
     return dataset
 
 

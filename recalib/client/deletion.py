@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from recalib.client.jobs import id_of
 from recalib.client.operations import Flow, Session
-from recalib.client.retry import fetch, idempotency_headers, path
+from recalib.client.retry import fetch, path
 from recalib.contract.jobs import Job
 from recalib.contract.models import Deletion
 
@@ -134,4 +134,4 @@ def delete_batch(
 
 def _delete(session: Session, place: str, force: bool) -> Flow[Deletion]:
     query = {"force": "true"} if force else {}
-    return fetch(session, Deletion, "DELETE", place, query=query, headers=idempotency_headers())
+    return fetch(session, Deletion, "DELETE", place, query=query)

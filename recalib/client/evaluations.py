@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
+from recalib.client.downloads import save
 from recalib.client.drivers import Listing
 from recalib.client.jobs import id_of
-from recalib.client.operations import Flow, Request, Session
-from recalib.client.retry import fetch, idempotency_headers, path, send_checked
+from recalib.client.operations import Flow, Session
+from recalib.client.retry import fetch, path, without_none
 from recalib.contract.base import Page
 from recalib.contract.evaluations import Evaluation
 from recalib.contract.jobs import Job
@@ -46,12 +46,8 @@ def evaluate(
         segments that the file does not have.
     """
     body: dict[str, Any] = {"dataset": dataset, "versions": list(versions)}
-    if baseline is not None:  # servers of an earlier version do not know it
-        body["baseline"] = baseline
-    if segments:
-        body["segments"] = list(segments)
-    place = path("models", model, "evaluations")
-    return fetch(session, Job, "POST", place, json=body, headers=idempotency_headers())
+    body |= without_none(baseline=baseline, segments=list(segments) or None)
+    return fetch(session, Job, "POST", path("models", model, "evaluations"), json=body)
 
 
 def get_evaluation(session: Session, model: str, evaluation: Job | str) -> Flow[Evaluation]:
@@ -78,12 +74,7 @@ def download_report(
     ResourceNotFoundError: no such evaluation, or it has not succeeded.
     InputError: the destination cannot be written.
     """
-    from recalib.files import write_atomically
-
-    request = Request("GET", f"{_path(model, evaluation)}/report")
-    response = yield from send_checked(session, request)
-    write_atomically(Path(destination), response.body)
-    return len(response.body)
+    return save(session, f"{_path(model, evaluation)}/report", destination)
 
 
 def list_evaluations(model: str) -> Listing[Evaluation]:

@@ -8,7 +8,7 @@ from recalib.client.drivers import Listing
 from recalib.client.errors import JobFailedError, ServerTimeoutError, ServiceError
 from recalib.client.operations import Deadline, Flow, Pause, Session
 from recalib.client.progress import Progress, Report, progress_reporter
-from recalib.client.retry import fetch, idempotency_headers, path
+from recalib.client.retry import fetch, path, without_none
 from recalib.contract.base import Page
 from recalib.contract.jobs import Job
 
@@ -27,9 +27,7 @@ def get_job(session: Session, job: str) -> Flow[Job]:
 
 def list_jobs(*, model: str | None = None, state: str | None = None) -> Listing[Job]:
     """Iterate over jobs, newest first; arguments filter by model and state."""
-    filters = {"model": model, "job_state": state}
-    query = {name: value for name, value in filters.items() if value is not None}
-    return Listing(Page[Job], path("jobs"), query)
+    return Listing(Page[Job], path("jobs"), without_none(model=model, job_state=state))
 
 
 def cancel_job(session: Session, job: Job | str) -> Flow[Job]:
@@ -37,7 +35,7 @@ def cancel_job(session: Session, job: Job | str) -> Flow[Job]:
 
     A finished job does not change.
     """
-    return fetch(session, Job, "DELETE", path("jobs", id_of(job)), headers=idempotency_headers())
+    return fetch(session, Job, "DELETE", path("jobs", id_of(job)))
 
 
 def wait(

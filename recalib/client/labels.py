@@ -19,7 +19,6 @@ from recalib.client.retry import (
     JSON,
     encode_json,
     fetch,
-    idempotency_headers,
     path,
     read_struct,
     send_checked,
@@ -185,20 +184,12 @@ def add_traffic(
     ResourceConflictError: the model has no champion.
     InvalidRequestError: the target or the bins are not those of the calibrator.
     """
-    headers = idempotency_headers()
-    if idempotency_key is not None:
-        headers = dict.fromkeys(headers, idempotency_key)
     body: dict[str, Any] = {"buckets": list(buckets), "segment": segment}
     if target != "top_label":  # servers of earlier versions do not know it
         body["target"] = target
+    place, query = path("models", model, "traffic"), {"calibrator": str(calibrator)}
     return fetch(
-        session,
-        CountedTraffic,
-        "POST",
-        path("models", model, "traffic"),
-        query={"calibrator": str(calibrator)},
-        json=body,
-        headers=headers,
+        session, CountedTraffic, "POST", place, query=query, json=body, key=idempotency_key
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from recalib.client.drivers import Listing
 from recalib.client.errors import ResourceConflictError
 from recalib.client.operations import Flow, Session
-from recalib.client.retry import fetch, idempotency_headers, path
+from recalib.client.retry import fetch, path, without_none
 from recalib.contract.base import Page
 from recalib.contract.models import Model
 from recalib.core.card import PredictionPolicy
@@ -52,21 +52,16 @@ def create_model(
         accepted = "a number, or a label for each class"
         raise InputError("classes", found=repr(classes), accepted=accepted)
     requested = int(classes) if isinstance(classes, int | np.integer) else list(classes)
+    body = without_none(
+        name=name,
+        classes=requested,
+        task=None if task == "multiclass" else task,
+        monitoring=None if monitoring is None else dict(monitoring),
+        predictions=predictions,
+        serve_uncalibrated=serve_uncalibrated,
+    )
     try:
-        body: dict[str, Any] = {"name": name, "classes": requested}
-        if task != "multiclass":  # servers of an earlier version do not know it
-            body["task"] = task
-        if monitoring is not None:
-            body["monitoring"] = dict(monitoring)
-        if predictions is not None:
-            body["predictions"] = predictions
-        if serve_uncalibrated is not None:
-            body["serve_uncalibrated"] = serve_uncalibrated
-        return (
-            yield from fetch(
-                session, Model, "POST", path("models"), json=body, headers=idempotency_headers()
-            )
-        )
+        return (yield from fetch(session, Model, "POST", path("models"), json=body))
     except ResourceConflictError:
         if not exist_ok:
             raise
@@ -100,6 +95,5 @@ def list_models(
     tag: a tag of the models.
     state: the monitoring state of their champions: fresh, unverified, suspect or stale.
     """
-    filters = {"name": name, "tag": tag, "model_state": state}
-    query = {name: value for name, value in filters.items() if value is not None}
+    query = without_none(name=name, tag=tag, model_state=state)
     return Listing(Page[Model], path("models"), query)

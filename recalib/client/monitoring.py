@@ -57,13 +57,7 @@ def refit(session: Session, model: str) -> Flow[Job]:
     ResourceNotFoundError: no such model.
     ResourceConflictError: the model has no champion.
     """
-    return fetch(
-        session,
-        Job,
-        "POST",
-        path("models", model, "monitoring", "refit"),
-        headers=idempotency_headers(),
-    )
+    return fetch(session, Job, "POST", path("models", model, "monitoring", "refit"))
 
 
 def replay(
@@ -123,7 +117,7 @@ def drop_candidate(
     """
     where = path("models", model, "monitoring", "candidates", str(version))
     query = {"reason": reason} if reason else {}
-    return fetch(session, Candidate, "DELETE", where, query=query, headers=idempotency_headers())
+    return fetch(session, Candidate, "DELETE", where, query=query)
 
 
 def set_monitoring(
@@ -143,4 +137,4 @@ def set_monitoring(
     ResourceConflictError: existing segments would change their numbers.
     """
     where = path("models", model, "monitoring", "settings")
-    return fetch(session, Model, "PUT", where, json=settings, headers=idempotency_headers())
+    return fetch(session, Model, "PUT", where, json=settings)

@@ -43,9 +43,9 @@ def path(*parts: str) -> str:
     return "/v1/" + "/".join(escaped)
 
 
-def idempotency_headers() -> dict[str, str]:
-    """Return a new idempotency key, by which the server recognises a repeated request."""
-    return {_IDEMPOTENCY_KEY: uuid4().hex}
+def idempotency_headers(key: str | None = None) -> dict[str, str]:
+    """Return an idempotency key, by which the server recognises a repeated request."""
+    return {_IDEMPOTENCY_KEY: key or uuid4().hex}
 
 
 def send(session: Session, request: Request, *, timeout: float | None = None) -> Flow[Response]:
@@ -94,13 +94,22 @@ def fetch(
     *,
     query: Mapping[str, str | Sequence[str]] | None = None,
     json: Any = None,
-    headers: Mapping[str, str] | None = None,
+    key: str | None = None,
 ) -> Flow[T]:
-    """Return the JSON response as `kind`; `json` is the request body."""
+    """Return the JSON response as `kind`; `json` is the request body.
+
+    A method that changes something has an idempotency key: a retry does not repeat or undo what
+    happened in between. `key` is that of an earlier request.
+    """
+    headers = {} if method == "GET" else idempotency_headers(key)
     body = b"" if json is None else encode_json(json)
-    all_headers = {**(headers or {}), **({} if json is None else JSON)}
-    request = Request(method, path, query or {}, all_headers, body)
+    request = Request(method, path, query or {}, headers | ({} if json is None else JSON), body)
     return read((yield from send_checked(session, request)), kind)
+
+
+def without_none(**fields: Any) -> dict[str, Any]:
+    """Return the fields that are given; servers of earlier versions refuse unknown ones."""
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def read(response: Response, kind: type[T]) -> T:

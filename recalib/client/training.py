@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
+from recalib.client.downloads import save
 from recalib.client.jobs import id_of
-from recalib.client.operations import Flow, Request, Session
-from recalib.client.retry import fetch, idempotency_headers, path, send_checked
+from recalib.client.operations import Flow, Session
+from recalib.client.retry import fetch, path
 from recalib.contract.jobs import Job
 
 
@@ -28,8 +28,7 @@ def train(session: Session, recipe: Mapping[str, Any]) -> Flow[Job]:
     InvalidRequestError: the recipe is invalid.
     ResourceNotFoundError: the model to calibrate does not exist.
     """
-    place = path("training-runs")
-    return fetch(session, Job, "POST", place, json=dict(recipe), headers=idempotency_headers())
+    return fetch(session, Job, "POST", path("training-runs"), json=dict(recipe))
 
 
 def download_run_file(
@@ -46,10 +45,4 @@ def download_run_file(
     ResourceNotFoundError: no such run or file, or the file does not exist yet.
     InputError: the destination cannot be written.
     """
-    from recalib.files import write_atomically
-
-    response = yield from send_checked(
-        session, Request("GET", path("training-runs", id_of(job), "files", name))
-    )
-    write_atomically(Path(destination), response.body)
-    return len(response.body)
+    return save(session, path("training-runs", id_of(job), "files", name), destination)

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
 
 from recalib.client.operations import Flow, Session
-from recalib.client.retry import fetch, idempotency_headers, path
+from recalib.client.retry import fetch, path, without_none
 from recalib.contract.calibrators import Calibrator
 from recalib.contract.datasets import Dataset
 from recalib.contract.models import Model
 from recalib.core.card import PredictionPolicy
 from recalib.errors import InputError
-
-T = TypeVar("T")
 
 
 def update_model(
@@ -52,15 +49,15 @@ def update_model(
         if seconds is not None and not math.isfinite(seconds):
             accepted = "a number of seconds, or None to keep them"
             raise InputError(f"retention.{field}", found=f"{seconds}", accepted=accepted)
-    changes = {
-        "name": rename,
-        "description": description,
-        "tags": tags,
-        "retention": retention,
-        "predictions": predictions,
-        "serve_uncalibrated": serve_uncalibrated,
-    }
-    return _update(session, Model, path("models", name), changes)
+    changes = without_none(
+        name=rename,
+        description=description,
+        tags=tags,
+        retention=retention,
+        predictions=predictions,
+        serve_uncalibrated=serve_uncalibrated,
+    )
+    return fetch(session, Model, "PATCH", path("models", name), json=changes)
 
 
 def update_dataset(
@@ -78,8 +75,8 @@ def update_dataset(
     ResourceNotFoundError: no such model or data set.
     InvalidRequestError: a value is not valid.
     """
-    changes = {"description": description, "tags": tags}
-    return _update(session, Dataset, path("models", model, "datasets", name), changes)
+    changes = without_none(description=description, tags=tags)
+    return fetch(session, Dataset, "PATCH", path("models", model, "datasets", name), json=changes)
 
 
 def update_calibrator(
@@ -97,10 +94,6 @@ def update_calibrator(
     ResourceNotFoundError: no such model or version.
     InvalidRequestError: a value is not valid.
     """
-    changes = {"description": description, "tags": tags}
-    return _update(session, Calibrator, path("models", model, "calibrators", str(version)), changes)
-
-
-def _update(session: Session, kind: type[T], place: str, changes: Mapping[str, Any]) -> Flow[T]:
-    body = {name: value for name, value in changes.items() if value is not None}
-    return fetch(session, kind, "PATCH", place, json=body, headers=idempotency_headers())
+    changes = without_none(description=description, tags=tags)
+    place = path("models", model, "calibrators", str(version))
+    return fetch(session, Calibrator, "PATCH", place, json=changes)

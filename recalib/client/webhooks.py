@@ -7,7 +7,7 @@ from typing import Literal
 
 from recalib.client.drivers import Listing
 from recalib.client.operations import Flow, Session
-from recalib.client.retry import fetch, idempotency_headers, path
+from recalib.client.retry import fetch, path, without_none
 from recalib.contract.base import Page
 from recalib.contract.events import Delivery, Webhook
 
@@ -35,14 +35,12 @@ def create_webhook(
     """
     types = [types] if isinstance(types, str) else list(types)
     json = {"url": url, "model": model, "types": types, "format": format}
-    headers = idempotency_headers()
-    return fetch(session, Webhook, "POST", path("webhooks"), json=json, headers=headers)
+    return fetch(session, Webhook, "POST", path("webhooks"), json=json)
 
 
 def list_webhooks(*, model: str | None = None) -> Listing[Webhook]:
     """Iterate over webhooks, or over those of a model."""
-    query = {} if model is None else {"model": model}
-    return Listing(Page[Webhook], path("webhooks"), query)
+    return Listing(Page[Webhook], path("webhooks"), without_none(model=model))
 
 
 def get_webhook(session: Session, webhook: str) -> Flow[Webhook]:
@@ -63,8 +61,7 @@ def update_webhook(
     An enabled webhook continues after the last event that it was sent.
     """
     json = {"url": url, "enabled": enabled}
-    headers = idempotency_headers()
-    return fetch(session, Webhook, "PATCH", path("webhooks", webhook), json=json, headers=headers)
+    return fetch(session, Webhook, "PATCH", path("webhooks", webhook), json=json)
 
 
 def rotate_webhook_secret(
@@ -83,20 +80,19 @@ def rotate_webhook_secret(
     ResourceConflictError: too many previous secrets have not ended.
     """
     where, json = path("webhooks", webhook, "secret"), {"overlap_seconds": overlap_seconds}
-    return fetch(session, Webhook, "POST", where, json=json, headers=idempotency_headers())
+    return fetch(session, Webhook, "POST", where, json=json)
 
 
 def delete_webhook(session: Session, webhook: str) -> Flow[Webhook]:
     """Remove a webhook and its delivery log; return the webhook as it was."""
-    headers = idempotency_headers()
-    return fetch(session, Webhook, "DELETE", path("webhooks", webhook), headers=headers)
+    return fetch(session, Webhook, "DELETE", path("webhooks", webhook))
 
 
 def list_deliveries(
     webhook: str, *, state: Literal["pending", "delivered", "dead"] | None = None
 ) -> Listing[Delivery]:
     """Iterate over what a webhook was sent, those of the newest events first."""
-    query = {} if state is None else {"delivery_state": state}
+    query = without_none(delivery_state=state)
     return Listing(Page[Delivery], path("webhooks", webhook, "deliveries"), query)
 
 
@@ -108,4 +104,4 @@ def redeliver(session: Session, webhook: str, event: int) -> Flow[Webhook]:
     ResourceNotFoundError: no such webhook, or it was never sent this event.
     """
     where = path("webhooks", webhook, "deliveries", str(event))
-    return fetch(session, Webhook, "POST", where, headers=idempotency_headers())
+    return fetch(session, Webhook, "POST", where)
