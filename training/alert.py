@@ -10,10 +10,11 @@ import numpy as np
 from recalib.calibrator import Calibrator
 from recalib.contract.alerts import Alert, AlertPlace, VersionComparison
 from recalib.contract.base import utc
+from recalib.core.arrays import Numbers
 from recalib.drift import drift_report
 from recalib.drift.calibration_sums import left_closed_bins
 from recalib.drift.row_groups import arrange_units, unit_means
-from recalib.drift.target import PROMISES, Target, Values, values_of_predicted_class
+from recalib.drift.target import PROMISES, Target, values_of_predicted_class
 from recalib.registry import LabelColumns, Model, Registry
 from recalib.registry.alerts import drift_onset, earlier_champions, next_command
 from recalib.settings import Settings
@@ -114,7 +115,7 @@ def _describe(model: Model, assessor: Assessor, rows: LabelColumns, since: str) 
 
 
 def _describe_rows(
-    p: Values, y: Values, groups: Any, kinds: dict[str, Any], since: str, target: Target
+    p: Numbers, y: Numbers, groups: Any, kinds: dict[str, Any], since: str, target: Target
 ) -> dict[str, Any]:
     gap = drift_report.measure_gap(p, y, groups)
     places = drift_report.find_places(p, y, kinds, groups)

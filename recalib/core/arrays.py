@@ -19,6 +19,7 @@ from recalib.core.options import check_choice
 from recalib.errors import InputError
 
 Floats = NDArray[np.floating[Any]]
+Numbers = NDArray[np.float64]
 Integers = NDArray[np.int64]
 #: What sample weights are: how many rows of the population a row stands for, on any scale, or how
 #: many equal rows it replaces.

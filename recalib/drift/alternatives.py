@@ -13,9 +13,8 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from recalib.core.arrays import Numbers
 from recalib.drift.target import Target
-
-Values = NDArray[np.float64]
 
 #: Predictions are clipped this far from 0 and 1: one wrong bet may not lose the whole stake.
 EDGE = 1e-6
@@ -54,15 +53,15 @@ class Alternatives:
     """Plausible drifts: fixed curves of accuracy by confidence, tabulated by cell of confidence."""
 
     #: Accuracy minus confidence (M, J).
-    deviations: Values
+    deviations: Numbers
     #: Prior weight of each alternative (J,); the weights sum to 1.
-    weights: Values
+    weights: Numbers
     #: Weight of each alternative as a drift that begins at a row, by the row's cell (M, J); the
     #: weights of a cell sum to 1.
-    onsets: Values
+    onsets: Numbers
     #: The log likelihood ratio of an alternative to the confidence, for a row that is wrong or
     #: correct, (2, M, J). It is clipped, so that no row outweighs all others.
-    log_ratios: Values
+    log_ratios: Numbers
 
 
 @cache
@@ -107,7 +106,9 @@ def alternatives(target: Target = "top_label") -> Alternatives:
     )
 
 
-def _temperatures(confidences: Values, weights_of: Mapping[float, float]) -> tuple[Values, Values]:
+def _temperatures(
+    confidences: Numbers, weights_of: Mapping[float, float]
+) -> tuple[Numbers, Numbers]:
     """Return curves (M, J) and their weights (J,), as the functions below do.
 
     `weights_of` has the weights of numbers of rivals.
@@ -119,20 +120,20 @@ def _temperatures(confidences: Values, weights_of: Mapping[float, float]) -> tup
 
 
 def _intercepts(
-    confidences: Values, values: Sequence[float], too_sure: float
-) -> tuple[Values, Values]:
+    confidences: Numbers, values: Sequence[float], too_sure: float
+) -> tuple[Numbers, Numbers]:
     intercepts = np.array(values)
     odds = scipy.special.logit(confidences) + intercepts
     return scipy.special.expit(odds), _sureness(intercepts < 0, too_sure)
 
 
-def _wrong_labels(confidences: Values, other: float) -> tuple[Values, Values]:
+def _wrong_labels(confidences: Numbers, other: float) -> tuple[Numbers, Numbers]:
     """`other` is the share of wrong labels that hit where the label was another."""
     noise = np.array(_NOISE)
     return (1 - noise) * confidences + other * noise * (1 - confidences), np.ones(len(_NOISE))
 
 
-def _local_drifts(angles: Values, too_sure: float) -> tuple[Values, Values]:
+def _local_drifts(angles: Numbers, too_sure: float) -> tuple[Numbers, Numbers]:
     middles = _STEP * np.arange(1, round(np.pi / 2 / _STEP))
     heights = np.clip(2.5 - 4 * np.abs(angles[:, None] - middles) / _RANGE, 0, 1)
     shifts = np.concatenate([-_SHIFT * heights, _SHIFT * heights], axis=1)
@@ -140,27 +141,27 @@ def _local_drifts(angles: Values, too_sure: float) -> tuple[Values, Values]:
     return clip(curves), _sureness(np.repeat([True, False], len(middles)), too_sure)
 
 
-def _sureness(is_too_sure: NDArray[np.bool_], weight: float) -> Values:
+def _sureness(is_too_sure: NDArray[np.bool_], weight: float) -> Numbers:
     return np.where(is_too_sure, weight, 1 - weight)
 
 
-def _divergence(truth: Values, confidences: Values) -> Values:
+def _divergence(truth: Numbers, confidences: Numbers) -> Numbers:
     rel_entr = scipy.special.rel_entr
-    divergence: Values = rel_entr(truth, confidences) + rel_entr(1 - truth, 1 - confidences)
+    divergence: Numbers = rel_entr(truth, confidences) + rel_entr(1 - truth, 1 - confidences)
     return divergence
 
 
-def _normalised(weights: Values) -> Values:
-    result: Values = weights / weights.sum(axis=-1, keepdims=True)
+def _normalised(weights: Numbers) -> Numbers:
+    result: Numbers = weights / weights.sum(axis=-1, keepdims=True)
     return result
 
 
-def confidence_cells(confidences: Values) -> NDArray[np.intp]:
+def confidence_cells(confidences: Numbers) -> NDArray[np.intp]:
     """Return the index of the cell of each confidence."""
     angles = np.arcsin(np.sqrt(confidences)) * (2 / np.pi)
     return np.minimum((angles * _CELLS).astype(np.intp), _CELLS - 1)
 
 
-def clip(q: Values) -> Values:
+def clip(q: Numbers) -> Numbers:
     """Return probabilities clipped inside (0, 1)."""
     return np.minimum(np.maximum(q, EDGE), 1 - EDGE)

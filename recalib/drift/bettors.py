@@ -15,15 +15,13 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from recalib.core.arrays import Numbers
 from recalib.drift.alternatives import EDGE, alternatives, clip, confidence_cells
 from recalib.drift.row_groups import Sizes, to_rows, unit_means
 from recalib.drift.target import Target
 from recalib.errors import InputError
 from recalib.stats.groups import group_sums
-
-Values = NDArray[np.float64]
 
 
 class Bettor(ABC):
@@ -41,7 +39,7 @@ class Bettor(ABC):
     share: float
 
     @abstractmethod
-    def predict(self, confidences: Values, correct: Values, sizes: Sizes = None) -> Values:
+    def predict(self, confidences: Numbers, correct: Numbers, sizes: Sizes = None) -> Numbers:
         """Return the probability that each row is correct, (N,) inside (0, 1), and learn.
 
         The predictions for a unit depend on `correct` of the units before it only. `confidences`
@@ -99,7 +97,7 @@ class MixtureBettor(Bettor):
         self._odds = self.prior_odds * self._table.weights
         self._rows = 0
 
-    def predict(self, confidences: Values, correct: Values, sizes: Sizes = None) -> Values:
+    def predict(self, confidences: Numbers, correct: Numbers, sizes: Sizes = None) -> Numbers:
         table, cells = self._table, confidence_cells(confidences)
         after = _cumsum(unit_means(table.log_ratios[correct.astype(np.intp), cells], sizes))
         np.exp(after, out=after)
@@ -145,13 +143,13 @@ class BinnedBettor(Bettor):
 
     share: float = 0.05
     #: n, Σc(1 − c) and Σ(a − c) of earlier blocks and of the open one, (3, B) each.
-    _sums: Values = field(init=False)
-    _open: Values = field(init=False)
+    _sums: Numbers = field(init=False)
+    _open: Numbers = field(init=False)
 
     def __post_init__(self) -> None:
         self._sums, self._open = np.zeros((2, 3, self.bins))
 
-    def predict(self, confidences: Values, correct: Values, sizes: Sizes = None) -> Values:
+    def predict(self, confidences: Numbers, correct: Numbers, sizes: Sizes = None) -> Numbers:
         bins = np.minimum((confidences * self.bins).astype(np.intp), self.bins - 1)
         count, variance, residual = self._sums
         # A bin of confidences near 1 has almost no variance: one error in it is strong evidence.
@@ -193,17 +191,17 @@ _PART = 32
 _TRIANGLE = np.tri(_PART)
 
 
-def _cumsum(rows: Values) -> Values:
+def _cumsum(rows: Numbers) -> Numbers:
     """Return the running sums of rows (N, J), in half the time of `np.cumsum`."""
     parts = np.zeros((-(-len(rows) // _PART) * _PART, rows.shape[1]))
     parts[: len(rows)] = rows
     sums = _TRIANGLE @ parts.reshape(-1, _PART, rows.shape[1])
     sums[1:] += np.cumsum(sums[:-1, -1], axis=0)[:, None]
-    result: Values = sums.reshape(parts.shape)[: len(rows)]
+    result: Numbers = sums.reshape(parts.shape)[: len(rows)]
     return result
 
 
-def _check_shape(name: str, stored: Values, current: Values) -> None:
+def _check_shape(name: str, stored: Numbers, current: Numbers) -> None:
     if stored.shape != current.shape:
         accepted = f"{current.shape}: the state of the same bettor"
         raise InputError(f"state.{name}", found=f"shape {stored.shape}", accepted=accepted)

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from recalib.core.array_bytes import state_from_bytes, state_to_bytes
+from recalib.core.arrays import Numbers
 from recalib.drift.validation import check_confidences, check_rows
 from recalib.errors import CorruptError, InputError
 from recalib.stats.groups import group_counts, group_sums
 from recalib.stats.sums import Moments, moments
 
-Values = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
 #: The names of `Moments`.
@@ -50,29 +50,29 @@ class CalibrationSums:
     """
 
     #: Inner edges (B − 1,), ascending, inside (0, 1].
-    edges: Values
+    edges: Numbers
     #: N, the number of predictions, with and without labels.
     traffic: Counts
     #: The number of these predictions whose confidence is in the next sum; earlier versions only
     #: counted predictions.
     traffic_confidence_count: Counts
     #: Σp of all predictions, with and without labels.
-    traffic_confidence: Values
+    traffic_confidence: Numbers
     #: The number of labelled predictions. All sums below are over these alone.
     labelled: Counts
     #: Σ of the seconds from prediction to label.
-    delay: Values
+    delay: Numbers
     #: n = Σw, the number of them where each group counts once: w is 1, or 1 / the size of the
     #: prediction's group. p is the confidence and y is 1 if the prediction was correct, else 0.
-    weight: Values
+    weight: Numbers
     #: Σwp.
-    confidence: Values
+    confidence: Numbers
     #: Σwp².
-    confidence_squared: Values
+    confidence_squared: Numbers
     #: Σwy.
-    correct: Values
+    correct: Numbers
     #: Σwpy.
-    confidence_correct: Values
+    confidence_correct: Numbers
 
     @classmethod
     def empty(cls, edges: ArrayLike) -> Self:
@@ -150,7 +150,7 @@ class CalibrationSums:
         confidences: ArrayLike,
         correct: ArrayLike,
         delays: ArrayLike | None = None,
-        weights: Values | None = None,
+        weights: Numbers | None = None,
     ) -> None:
         """Add labelled predictions; `traffic` does not change.
 
@@ -266,12 +266,12 @@ class CalibrationSums:
         return sums
 
 
-def left_closed_bins(edges: Values, confidences: Values) -> NDArray[np.intp]:
+def left_closed_bins(edges: Numbers, confidences: Numbers) -> NDArray[np.intp]:
     """Return the index of the bin [edge, next edge) of each confidence; `edges` are inner edges."""
     return np.searchsorted(edges, confidences, side="right")
 
 
-def check_edges(edges: ArrayLike) -> Values:
+def check_edges(edges: ArrayLike) -> Numbers:
     """Return inner edges (B − 1,) as float64; no edges make one bin.
 
     Raises

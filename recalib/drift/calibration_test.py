@@ -7,16 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from recalib.core.arrays import Numbers
 from recalib.core.field_types import Fraction, check_fields
 from recalib.core.monitoring_settings import Tolerance
 from recalib.drift.bettors import Bettor, default_bettors
 from recalib.drift.row_groups import Sizes, unit_means
 from recalib.drift.validation import check_rows
 from recalib.errors import InputError
-
-Values = NDArray[np.float64]
 
 #: Labels of a block.
 _BLOCK = 128
@@ -89,7 +87,7 @@ class CalibrationTest:
         self.rejected_at: int | None = None
         #: log of each bettor's share of the stake and of its wealth from the stake in play, (H,).
         shares = np.array([bettor.share for bettor in self.bettors])
-        self._shares: Values = np.log(shares / shares.sum())
+        self._shares: Numbers = np.log(shares / shares.sum())
         self._staked = np.full(len(shares), -math.inf)
         #: log of each bettor's total wealth, its lowest value at the start of a block, and the
         #: last label before which it was within `_TIE_NATS` of that value.
@@ -139,7 +137,7 @@ class CalibrationTest:
         since = self._won - np.minimum(self._won, self._lowest)
         return max(0.0, float(np.logaddexp.reduce(since + self._shares)))
 
-    def update(self, confidences: Values, correct: Values, sizes: Sizes = None) -> None:
+    def update(self, confidences: Numbers, correct: Numbers, sizes: Sizes = None) -> None:
         """Process rows in the order of their predictions; the size of a call makes no difference.
 
         Parameters
@@ -246,7 +244,7 @@ class CalibrationTest:
         for bettor in self.bettors:
             bettor.start_block()
 
-    def _process(self, confidences: Values, correct: Values, sizes: Sizes) -> None:
+    def _process(self, confidences: Numbers, correct: Numbers, sizes: Sizes) -> None:
         """Process units of one block."""
         q = np.stack([bettor.predict(confidences, correct, sizes) for bettor in self.bettors])
         gains = unit_means(self._gains(q, confidences, correct).T, sizes).T
@@ -255,7 +253,7 @@ class CalibrationTest:
         self._staked, self._won = self._staked + path[:, -1], self._won + path[:, -1]
         self.labels += path.shape[1]
 
-    def _gains(self, q: Values, confidences: Values, correct: Values) -> Values:
+    def _gains(self, q: Numbers, confidences: Numbers, correct: Numbers) -> Numbers:
         """Return e of each row, (H, N)."""
         # If p* is 0 or 1, the hypothesis excludes one outcome. If it occurs all the same, the clip
         # bounds the gain.
@@ -263,10 +261,10 @@ class CalibrationTest:
         high = np.minimum(np.maximum(confidences + self.tolerance, 1e-9), 1 - 1e-9)
         near = np.maximum(q, low) if self.at_least else np.minimum(np.maximum(q, low), high)
         right = correct == 1
-        gains: Values = np.where(right, q, 1 - q) / np.where(right, near, 1 - near)
+        gains: Numbers = np.where(right, q, 1 - q) / np.where(right, near, 1 - near)
         return gains
 
-    def _check_rejection(self, staked: Values) -> None:
+    def _check_rejection(self, staked: Numbers) -> None:
         # A mean is at most its largest term, and the reserve is at most 1: most calls end here.
         if self.rejected or staked.max() < self.threshold - math.log(2):
             return
@@ -276,7 +274,7 @@ class CalibrationTest:
         if len(reached):
             self.rejected_at = self.labels + int(reached[0]) + 1
 
-    def _evidence(self, staked: Values) -> float:
+    def _evidence(self, staked: Numbers) -> float:
         wealth = float(np.logaddexp.reduce(staked + self._shares))
         return float(np.logaddexp(wealth, math.log(_reserve(self.blocks))))
 
@@ -290,10 +288,10 @@ def _reserve(blocks: int) -> float:
     return 1.0 if blocks == 0 else 0.15 / math.log2(blocks + 1)
 
 
-def _to_json(logs: Values) -> list[float | None]:
+def _to_json(logs: Numbers) -> list[float | None]:
     """Return logarithms with None for −∞, which JSON does not have."""
     return [None if log == -math.inf else float(log) for log in logs]
 
 
-def _from_json(logs: list[float | None]) -> Values:
+def _from_json(logs: list[float | None]) -> Numbers:
     return np.array([-math.inf if log is None else log for log in logs])

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from recalib.core.arrays import Numbers
 from recalib.drift.class_rows import ClassRows
 from recalib.drift.class_traffic import ClassTraffic, ClassWindow
 from recalib.drift.monitor_state import State
@@ -19,8 +19,6 @@ from recalib.drift.sliding_window import SlidingWindow
 from recalib.drift.timed_test import TimedTest
 from recalib.errors import InputError
 from recalib.stats.groups import group_sums
-
-Values = NDArray[np.float64]
 
 #: Classes in the evidence: those with the most.
 _MAX_LISTED = 5
@@ -122,7 +120,7 @@ class ClassMonitor:
         #: By position in `classes`: only classes that a row has counted for.
         self._tests: dict[int, TimedTest] = {}
         #: Number of rows, Σp and Σ[y = k] of each of these classes by range of p, (3, R).
-        self._sums: dict[int, Values] = {}
+        self._sums: dict[int, Numbers] = {}
         self._rejected_time: float | None = None
         self._window = SlidingWindow(ClassTraffic.empty(len(self.classes)), window_labels)
 

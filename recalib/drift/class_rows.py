@@ -13,9 +13,9 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
+from recalib.core.arrays import Numbers
 from recalib.drift.row_groups import check_groups
 
-Values = NDArray[np.float64]
 Labels = NDArray[np.int64]
 
 #: Up to this number of watched classes, every row counts for every class.
@@ -44,7 +44,7 @@ class ClassRows:
     #: The number of the label among the watched classes, (N,); −1 for another class.
     labels: Labels
     #: Prediction times, (N,), in seconds.
-    times: Values
+    times: Numbers
     #: Numbers of groups, (N,), 0 for none; None without groups.
     groups: NDArray[np.int64] | None = None
 
@@ -140,7 +140,7 @@ class ClassRows:
 
 
 def _matrix(
-    values: Values, rows: NDArray[np.intp], columns: NDArray[Any], shape: tuple[int, ...]
+    values: Numbers, rows: NDArray[np.intp], columns: NDArray[Any], shape: tuple[int, ...]
 ) -> Any:
     """Return a CSR matrix of entries sorted by row; zeros are stored too."""
     starts = np.searchsorted(rows, np.arange(shape[0] + 1))

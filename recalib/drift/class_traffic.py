@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from recalib.core.array_bytes import state_from_bytes, state_to_bytes
+from recalib.core.arrays import Numbers
 from recalib.drift.class_rows import watched_positions
 from recalib.drift.silence import SilentClasses, is_silent
 from recalib.errors import CorruptError, InputError
 from recalib.stats.groups import group_counts, group_sums
 
-Values = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
 #: What the bytes of `ClassTraffic` are, and the version of its sums.
@@ -55,11 +55,11 @@ class ClassTraffic:
 
     #: N, with and without labels, and Σ max(p, 1 − p) of their confidences p.
     predictions: Counts
-    max_errors: Values
+    max_errors: Numbers
     #: Of the labelled ones: their number n, the number of right ones, and Σp.
     labelled: Counts
     correct: Counts
-    confidence: Values
+    confidence: Numbers
 
     @property
     def size(self) -> float:

@@ -11,10 +11,9 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from recalib.core.arrays import Numbers
 from recalib.drift.repeats import RepeatCount
 from recalib.stats.groups import group_sums
-
-Values = NDArray[np.float64]
 
 #: Rows of the shortest blocks, and the number of lengths, each twice the one before.
 _LEAST, _LENGTHS = 16, 16
@@ -68,7 +67,7 @@ class DependenceTest:
     def __init__(self) -> None:
         self._labels, self._look = 0, 0
         #: Residuals of the open block of the shortest length.
-        self._rows: Values = np.zeros(0)
+        self._rows: Numbers = np.zeros(0)
         #: The number of the open day, and its block.
         self._day, self._of_day = 0.0, np.zeros(3)
         self._ladders = _Ladder(), _Ladder()
@@ -78,7 +77,7 @@ class DependenceTest:
         #: At the last look, None before the first.
         self.result: Dependence | None = None
 
-    def add(self, times: Values, probabilities: Values, residuals: Values) -> None:
+    def add(self, times: Numbers, probabilities: Numbers, residuals: Numbers) -> None:
         """Add rows of a cohort (N,) in the order of time; a group is one row, with its means.
 
         Parameters
@@ -127,7 +126,7 @@ class DependenceTest:
         self._bins = np.array(state["bins"])
         self.repeats.restore(state["repeats"])
 
-    def _add_days(self, days: Values, residuals: Values) -> None:
+    def _add_days(self, days: Numbers, residuals: Numbers) -> None:
         """Add rows to the open day, and days that have ended to their ladder."""
         if not len(days):
             return
@@ -161,13 +160,13 @@ class _Ladder:
         self._open = np.full((_LENGTHS, 3), np.nan)
         self._pairs = np.zeros((_LENGTHS, 5))
 
-    def add(self, blocks: Values) -> None:
+    def add(self, blocks: Numbers) -> None:
         """Add blocks (M, 3) of the shortest length: rows, Σr and Σr²."""
         for length in range(_LENGTHS):
             if len(blocks):
                 blocks = self._pair(length, blocks)
 
-    def sums(self) -> Values:
+    def sums(self) -> Numbers:
         """Return mean rows of a block, pairs and Σc² from each length on, (3, lengths)."""
         count, total, largest, second, rows = self._pairs[self._pairs[:, 0] >= _MIN_PAIRS].T
         # Dependence of neighbours shows in all longer blocks too.
@@ -187,7 +186,7 @@ class _Ladder:
         self._open = np.array(state["open"], np.float64)
         self._pairs = np.array(state["pairs"], np.float64)
 
-    def _pair(self, length: int, blocks: Values) -> Values:
+    def _pair(self, length: int, blocks: Numbers) -> Numbers:
         """Count the pairs of blocks (M, 3) of a length; return the blocks of twice the length."""
         if not np.isnan(self._open[length]).any():
             blocks = np.concatenate([self._open[length : length + 1], blocks])
@@ -207,10 +206,10 @@ class _Ladder:
         return joined
 
 
-def _blocks(residuals: Values, starts: NDArray[np.intp]) -> Values:
+def _blocks(residuals: Numbers, starts: NDArray[np.intp]) -> Numbers:
     """Return rows, Σr and Σr² of the blocks that begin at these rows, (M, 3)."""
     if not len(starts):
         return np.zeros((0, 3))
     columns = np.stack([np.ones(len(residuals)), residuals, residuals**2], axis=1)
-    blocks: Values = np.add.reduceat(columns, starts, axis=0)
+    blocks: Numbers = np.add.reduceat(columns, starts, axis=0)
     return blocks

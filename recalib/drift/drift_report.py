@@ -11,11 +11,10 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from recalib.core.arrays import Numbers
 from recalib.drift.row_groups import Groups, arrange_units, unit_means
 from recalib.drift.target import TARGET_NAMES, Target
 from recalib.stats.groups import group_sums
-
-Values = NDArray[np.float64]
 
 #: The rows are selected: the evidence chooses the onset, and the time of the alarm. Intervals of a
 #: nominal 99.5% then cover at least 95% (benchmarks/monitoring/README.md).
@@ -42,7 +41,7 @@ class DriftPlace(NamedTuple):
     gap: DriftGap
 
 
-def mean_interval(values: Values, least_variance: float = 0.0) -> tuple[float, float]:
+def mean_interval(values: Numbers, least_variance: float = 0.0) -> tuple[float, float]:
     """Return an interval for the mean of (N,) values of selected rows.
 
     Parameters
@@ -54,7 +53,7 @@ def mean_interval(values: Values, least_variance: float = 0.0) -> tuple[float, f
     return mean - width, mean + width
 
 
-def measure_gap(confidences: Values, outcomes: Values, groups: Groups | None = None) -> DriftGap:
+def measure_gap(confidences: Numbers, outcomes: Numbers, groups: Groups | None = None) -> DriftGap:
     """Return the gap of confidences and outcomes, (N,) each, N at least 1.
 
     Parameters
@@ -72,8 +71,8 @@ def measure_gap(confidences: Values, outcomes: Values, groups: Groups | None = N
 
 
 def find_places(
-    confidences: Values,
-    outcomes: Values,
+    confidences: Numbers,
+    outcomes: Numbers,
     kinds: Mapping[str, tuple[NDArray[Any], Sequence[str]]],
     groups: Groups,
 ) -> list[DriftPlace]:
@@ -97,7 +96,7 @@ def find_places(
     return places
 
 
-def bin_names(edges: Values) -> list[str]:
+def bin_names(edges: Numbers) -> list[str]:
     """Return the ranges of the bins with these inner edges (B − 1,)."""
     ends = ["0", *(f"{edge:.2g}" for edge in edges), "1"]
     return [f"{low} to {high}" for low, high in pairwise(ends)]

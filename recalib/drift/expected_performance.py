@@ -15,6 +15,7 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
+from recalib.core.arrays import Numbers
 from recalib.core.options import check_option
 from recalib.drift.calibration_sums import CalibrationSums
 from recalib.drift.target import Target
@@ -22,8 +23,6 @@ from recalib.drift.validation import check_confidences
 from recalib.errors import InputError
 from recalib.metrics.roc_auc import roc_auc_of_bins
 from recalib.stats.groups import group_sums
-
-Values = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,7 @@ def expected_performance(
         q = ((size - 4) * p + 2) / size
         variances = variances + n**2 * q * (1 - q) / size
 
-    def interval(value: float, slopes: Values | float) -> ExpectedValue:
+    def interval(value: float, slopes: Numbers | float) -> ExpectedValue:
         error = quantile * float(np.sqrt(np.sum(variances * np.square(slopes))))
         return ExpectedValue(value, max(value - error, 0.0), min(value + error, 1.0))
 
@@ -137,7 +136,7 @@ def expected_performance_of_sums(
     return expected_performance(means, counts, target=target, calibration_counts=known)
 
 
-def _divide(groups: Values, edges: Values) -> Values:
+def _divide(groups: Numbers, edges: Numbers) -> Numbers:
     """Return means and counts of bins (3, B), the bin around 1/2 in two evenly spread parts."""
     b = int(np.searchsorted(edges, 0.5))
     low, high = np.concatenate([[0.0], edges, [1.0]])[b : b + 2]
@@ -150,7 +149,7 @@ def _divide(groups: Values, edges: Values) -> Values:
     return np.concatenate([groups[:, :b], parts, groups[:, b + 1 :]], axis=1)
 
 
-def _check_counts(name: str, counts: ArrayLike | None, rows: Values) -> Values | None:
+def _check_counts(name: str, counts: ArrayLike | None, rows: Numbers) -> Numbers | None:
     if counts is None:
         return None
     values = np.asarray(counts, np.float64)
@@ -160,7 +159,7 @@ def _check_counts(name: str, counts: ArrayLike | None, rows: Values) -> Values |
     return values
 
 
-def _f1(p: Values, n: Values) -> tuple[float, Values] | None:
+def _f1(p: Numbers, n: Numbers) -> tuple[float, Numbers] | None:
     """Return 2TP / (predicted + positive) of expected counts, and its derivatives by labels."""
     is_predicted = p > 0.5
     size, hits = float(n @ (is_predicted + p)), float(n @ (is_predicted * p))
@@ -170,7 +169,7 @@ def _f1(p: Values, n: Values) -> tuple[float, Values] | None:
     return 2 * hits / size, slopes
 
 
-def _auc(p: Values, n: Values) -> tuple[float, Values] | None:
+def _auc(p: Numbers, n: Numbers) -> tuple[float, Numbers] | None:
     """Return the AUC of expected counts by ascending p, and its derivatives by labels (G,)."""
     ones, zeros = n * p, n * (1 - p)
     positive, negative = float(ones.sum()), float(zeros.sum())

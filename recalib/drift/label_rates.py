@@ -16,10 +16,9 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from recalib.core.arrays import Numbers
 from recalib.drift.calibration_sums import CalibrationSums
 from recalib.stats.sums import Moments
-
-Values = NDArray[np.float64]
 
 #: Probability that any time is called silent by chance: over 100,000 cohorts, which are eleven
 #: years of hours, and all runs of the 1,000 before each.
@@ -178,16 +177,16 @@ def _strata(entries: Sequence[Entry], pause: float) -> list[int]:
     return list(map(int, numbers))
 
 
-def _expected_labels(parts: Sequence[CalibrationSums]) -> Values:
+def _expected_labels(parts: Sequence[CalibrationSums]) -> Numbers:
     """Return E of each part, for the label rates of all parts."""
     labelled = sum(part.labelled for part in parts)
     seen = np.array([np.maximum(part.traffic, part.labelled) for part in parts])
-    expected: Values = seen @ (labelled / np.maximum(seen.sum(axis=0), 1))
+    expected: Numbers = seen @ (labelled / np.maximum(seen.sum(axis=0), 1))
     return expected
 
 
 def _lowest_run(
-    expected: Values, labelled: NDArray[np.int64], spans: Values, pause: float, threshold: float
+    expected: Numbers, labelled: NDArray[np.int64], spans: Numbers, pause: float, threshold: float
 ) -> slice | None:
     """Return the run of entries whose labels are fewer with the most evidence; None without one."""
     k, e = (np.insert(np.cumsum(values), 0, 0.0) for values in (labelled, expected))

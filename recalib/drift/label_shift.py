@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from recalib.core.arrays import Numbers
 from recalib.errors import InputError
-
-Values = NDArray[np.float64]
 
 
 def estimate_priors(
-    probabilities: Values,
-    priors: Values,
+    probabilities: Numbers,
+    priors: Numbers,
     *,
     pseudo_counts: float = 0.0,
     tolerance: float = 1e-6,
     max_steps: int = 1_000,
-) -> Values:
+) -> Numbers:
     """Return the maximum-likelihood class priors (K,) of unlabelled rows.
 
     Expectation-maximisation: π ← mean over rows of p_k π_k / π⁰_k, normalised in each row, from

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from recalib.core.options import check_option
 from recalib.drift.calibration_sums import CalibrationSums, check_edges
@@ -23,8 +23,6 @@ from recalib.drift.silence import SilentClasses, is_silent
 from recalib.drift.stream_monitor import Cohort, Rows, StreamMonitor
 from recalib.drift.target import PROMISES
 from recalib.errors import InputError
-
-Values = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from recalib.core.arrays import Numbers
 from recalib.errors import InputError
-
-Values = NDArray[np.float64]
 
 #: Added to the count of every bin, so that an empty bin has a logarithm.
 _ADDED = 0.5
@@ -37,7 +36,7 @@ class ConfidenceShift:
         return self.psi > self.threshold
 
 
-def quantile_edges(confidences: Values, bins: int = 15) -> Values:
+def quantile_edges(confidences: Numbers, bins: int = 15) -> Numbers:
     """Return inner edges of bins that hold equal counts of `confidences`, at most `bins` − 1.
 
     They come from the calibration set and are stored with the calibrator. Tied confidences give

@@ -8,7 +8,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-Values = NDArray[np.float64]
+from recalib.core.arrays import Numbers
 
 #: Rows that are read at once, those among which all rows of a value are close, and reads until the
 #: counts begin again.
@@ -42,14 +42,14 @@ class RepeatCount:
     """
 
     def __init__(self) -> None:
-        self._rows: Values = np.zeros(0)
+        self._rows: Numbers = np.zeros(0)
         #: All reads; and since the counts began, values with close rows, their expected number, and
         #: rows beyond the first of these values.
         self._reads, self._values, self._expected, self._repeats = 0, 0, 0.0, 0
         #: The last that is significant or of 4,096 rows; None before.
         self.result: Repeats | None = None
 
-    def add(self, probabilities: Values) -> None:
+    def add(self, probabilities: Numbers) -> None:
         """Add rows (N,) in the order of time; a group is one row."""
         rows = np.concatenate([self._rows, probabilities])
         whole = len(rows) - len(rows) % _ROWS
@@ -71,7 +71,7 @@ class RepeatCount:
         self._reads, self._values, self._expected, self._repeats = state["counts"]
         self.result = None if state["result"] is None else Repeats(*state["result"])
 
-    def _read(self, rows: Values) -> None:
+    def _read(self, rows: Numbers) -> None:
         _, where, counts = np.unique(rows, return_inverse=True, return_counts=True)
         first, last = np.full(len(counts), _ROWS), np.zeros(len(counts), np.int64)
         np.minimum.at(first, where, np.arange(_ROWS))
@@ -93,9 +93,9 @@ class RepeatCount:
             self._values, self._expected, self._repeats = 0, 0.0, 0
 
 
-def _chance_of_close(counts: NDArray[np.int64]) -> Values:
+def _chance_of_close(counts: NDArray[np.int64]) -> Numbers:
     """Return P_m of each number m of rows."""
     positions = (_ROWS - _SPAN + 1) * scipy.special.binom(_SPAN, counts)
     positions -= (_ROWS - _SPAN) * scipy.special.binom(_SPAN - 1, counts)
-    chances: Values = positions / scipy.special.binom(_ROWS, counts)
+    chances: Numbers = positions / scipy.special.binom(_ROWS, counts)
     return chances

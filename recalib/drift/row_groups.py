@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from recalib.core.arrays import Numbers
 from recalib.errors import InputError
 from recalib.stats.groups import group_counts
 
-Values = NDArray[np.float64]
 Groups = NDArray[np.int64]
 #: Rows of each unit (U,), which follow each other; None if each row is a unit.
 Sizes = NDArray[np.int64] | None
@@ -36,7 +36,7 @@ def check_groups(groups: ArrayLike | None, rows: int) -> Groups:
     return values.astype(np.int64)
 
 
-def unit_weights(groups: Groups) -> Values:
+def unit_weights(groups: Groups) -> Numbers:
     """Return 1 / size of the group of each row (N,), so that the weights of a unit sum to 1."""
     _, where, counts = np.unique(groups, return_inverse=True, return_counts=True)
     return np.where(groups == 0, 1.0, 1 / counts[where])

@@ -7,13 +7,13 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from recalib.core.arrays import Numbers
 from recalib.core.field_types import Count, Fraction, Positive, check_fields
 from recalib.core.options import check_option
 from recalib.errors import InputError
 
-Values = NDArray[np.float64]
 ScoreVerdict = Literal["better", "no better"]
 
 #: Bets λ, as shares of the largest bet that cannot lose everything. The best bet is the mean
@@ -177,7 +177,7 @@ class ScoreTest:
         self._for, self._against = np.array(state["for"]), np.array(state["against"])
         self.verdict, self.decided_at = state["verdict"], state["decided_at"]
 
-    def _decide(self, paths: list[Values]) -> None:
+    def _decide(self, paths: list[Numbers]) -> None:
         if self.verdict is not None:
             return
         decisions: list[tuple[int, ScoreVerdict]] = []
@@ -193,7 +193,7 @@ class ScoreTest:
             # If both decide at one label, "better" wins. That takes a `min_gain` within the noise.
             self.decided_at, self.verdict = min(decisions)
 
-    def _check(self, name: str, scores: ArrayLike) -> Values:
+    def _check(self, name: str, scores: ArrayLike) -> Numbers:
         values = np.asarray(scores, np.float64)
         if values.ndim != 1 or not np.all((values >= 0) & (values <= self.bound)):
             raise InputError(
@@ -204,5 +204,5 @@ class ScoreTest:
         return values
 
 
-def _log_mean(logs: Values) -> float:
+def _log_mean(logs: Numbers) -> float:
     return float(np.logaddexp.reduce(logs)) - math.log(len(logs))

@@ -18,30 +18,28 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from recalib.core.arrays import Numbers
 from recalib.core.monitoring_settings import MAX_SELECTION_RATIO
 from recalib.core.options import check_option
 from recalib.metrics.calibration_gaps import Gaps
 from recalib.metrics.intervals import interval_of_mean_gap
 
-Values = NDArray[np.float64]
-
 
 class AccuracyBounds(NamedTuple):
     """Bounds of the accuracy of all traffic; arrays of (B,)."""
 
-    low: Values
-    high: Values
+    low: Numbers
+    high: Numbers
     #: Derivatives with respect to the labelled accuracy, above 0.
-    low_slopes: Values
-    high_slopes: Values
+    low_slopes: Numbers
+    high_slopes: Numbers
     #: Sizes of the second derivatives: the lower bound is convex, the upper concave.
-    low_curvatures: Values
-    high_curvatures: Values
+    low_curvatures: Numbers
+    high_curvatures: Numbers
 
 
-def accuracy_bounds(accuracies: Values, rates: Values, ratio: float) -> AccuracyBounds:
+def accuracy_bounds(accuracies: Numbers, rates: Numbers, ratio: float) -> AccuracyBounds:
     """Return sharp bounds of the accuracy of all traffic.
 
     Parameters
@@ -66,9 +64,9 @@ def check_selection_ratio(ratio: float, weighting: str) -> None:
 
 def selection_interval(
     gaps: Gaps,
-    confidences: Values,
-    weights: Values,
-    rates: Values,
+    confidences: Numbers,
+    weights: Numbers,
+    rates: Numbers,
     *,
     ratio: float,
     level: float,
@@ -106,7 +104,7 @@ def selection_interval(
     return low, high
 
 
-def _lower(accuracies: Values, rates: Values, ratio: float) -> tuple[Values, Values, Values]:
+def _lower(accuracies: Numbers, rates: Numbers, ratio: float) -> tuple[Numbers, Numbers, Numbers]:
     """Return the lower bound of accuracy with its first and second derivatives."""
     scale = accuracies + ratio * (1 - accuracies)
     selected, least = accuracies / scale, accuracies * rates

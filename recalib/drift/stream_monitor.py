@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from recalib.core.arrays import Numbers
 from recalib.drift.calibration_sums import CalibrationSums
 from recalib.drift.coverage import label_coverage
 from recalib.drift.dependence import DependenceTest
@@ -33,14 +34,13 @@ from recalib.drift.validation import check_rows
 from recalib.drift.windows import Window, shortfall_of, summarise_window
 from recalib.errors import InputError
 
-Values = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
 
 #: With fewer labels, those that are needed are not estimated.
 _MIN_UNITS = 100
 #: Confidences, correctness, times and groups.
-Rows = tuple[Values, Values, Values, Groups]
+Rows = tuple[Numbers, Numbers, Numbers, Groups]
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,11 +75,11 @@ class Cohort:
     #: rows, and counts once in the window.
     groups: ArrayLike | None = None
 
-    def rows(self) -> tuple[Values, Values]:
+    def rows(self) -> tuple[Numbers, Numbers]:
         """Return confidences and correctness, (n,) each; raise `InputError` for invalid values."""
         return check_rows(self.confidences, self.correct)
 
-    def prediction_times(self, end: float) -> Values:
+    def prediction_times(self, end: float) -> Numbers:
         """Return the prediction times (n,), `end` by default.
 
         Raises
@@ -132,7 +132,7 @@ class StreamMonitor:
 
     def __init__(
         self,
-        edges: Values,
+        edges: Numbers,
         options: MonitorOptions,
         *,
         alpha: float,

@@ -19,9 +19,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.core.arrays import Floats
+from recalib.core.arrays import Floats, Numbers
 
-Values = NDArray[np.float64]
 RowTarget = Literal["top_label", "positive_class"]
 Target = Literal[RowTarget, "set_coverage", "accepted"]
 #: The targets that are promises, by the name of their stream among the segments of a status.
@@ -63,14 +62,14 @@ def target_of(classes: int) -> RowTarget:
     return "positive_class" if classes == 2 else "top_label"
 
 
-def monitored_probabilities(probabilities: Floats, target: Target) -> Values:
+def monitored_probabilities(probabilities: Floats, target: Target) -> Numbers:
     """Return the monitored probability of each row of `probabilities` (N, K), in [0, 1]."""
     columns = probabilities[:, 1] if target == "positive_class" else probabilities.max(axis=1)
-    clipped: Values = np.minimum(columns.astype(np.float64), 1.0)  # after rounding
+    clipped: Numbers = np.minimum(columns.astype(np.float64), 1.0)  # after rounding
     return clipped
 
 
-def pairs_of_rows(probabilities: Floats, labels: NDArray[Any]) -> tuple[Values, Values]:
+def pairs_of_rows(probabilities: Floats, labels: NDArray[Any]) -> tuple[Numbers, Numbers]:
     """Return monitored probabilities and outcomes (N,) of rows (N, K) with labels (N,)."""
     target = target_of(probabilities.shape[1])
     event = 1 if target == "positive_class" else probabilities.argmax(axis=1)
@@ -79,7 +78,7 @@ def pairs_of_rows(probabilities: Floats, labels: NDArray[Any]) -> tuple[Values, 
 
 def values_of_predicted_class(
     values: NDArray[Any], predicted: NDArray[Any], target: Target
-) -> Values:
+) -> Numbers:
     """Return monitored probabilities or outcomes (N,) from those of the predicted class.
 
     Of the positive class, these are the complements where class 0 is predicted. They are exact for

@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from recalib.core.arrays import Numbers
 from recalib.drift.bettors import default_bettors
 from recalib.drift.calibration_test import STATE_VERSION, CalibrationTest
 from recalib.drift.row_groups import Groups, arrange_units
 from recalib.drift.target import Target
-
-Values = NDArray[np.float64]
 
 
 class TimedTest:
@@ -35,9 +33,9 @@ class TimedTest:
         self,
         start: float,
         end: float,
-        confidences: Values,
-        correct: Values,
-        times: Values,
+        confidences: Numbers,
+        correct: Numbers,
+        times: Numbers,
         groups: Groups,
     ) -> None:
         """Add the rows of a cohort of predictions made from `start` until before `end`.

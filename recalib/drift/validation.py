@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from recalib.core.arrays import Numbers
 from recalib.errors import InputError
 
-Values = NDArray[np.float64]
 
-
-def check_confidences(confidences: ArrayLike) -> Values:
+def check_confidences(confidences: ArrayLike) -> Numbers:
     """Return confidences (N,) in [0, 1] as float64.
 
     Raises
@@ -27,7 +26,7 @@ def check_confidences(confidences: ArrayLike) -> Values:
     return values
 
 
-def check_rows(confidences: ArrayLike, correct: ArrayLike) -> tuple[Values, Values]:
+def check_rows(confidences: ArrayLike, correct: ArrayLike) -> tuple[Numbers, Numbers]:
     """Return confidences (N,) in [0, 1] and correctness (N,), zeros and ones, as float64.
 
     Raises

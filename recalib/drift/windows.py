@@ -10,6 +10,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from recalib.core.arrays import Numbers
 from recalib.core.options import check_option
 from recalib.drift.bin_groups import group_bins
 from recalib.drift.calibration_sums import CalibrationSums
@@ -24,7 +25,6 @@ from recalib.metrics.intervals import (
 )
 from recalib.stats.sums import Moments
 
-Values = NDArray[np.float64]
 Weighting = Literal["labelled", "traffic"]
 
 
@@ -225,7 +225,7 @@ def shortfall_of(window: Window) -> Window:
     return replace(window, ece=0.0, ece_low=0.0, ece_high=high, selection_low=low)
 
 
-def _mean_confidences(gaps: Gaps, traffic: Values, known: Values, total: Values) -> Values:
+def _mean_confidences(gaps: Gaps, traffic: Numbers, known: Numbers, total: Numbers) -> Numbers:
     """Return the mean confidence of all traffic in each bin, (B,).
 
     Parameters
@@ -234,12 +234,12 @@ def _mean_confidences(gaps: Gaps, traffic: Values, known: Values, total: Values)
         others have the mean confidence of the labelled predictions.
     """
     shares = np.minimum(known, traffic) / traffic
-    means: Values = shares * total / np.maximum(known, 1) + (1 - shares) * gaps.confidences
+    means: Numbers = shares * total / np.maximum(known, 1) + (1 - shares) * gaps.confidences
     return means
 
 
 def _widen(
-    fields: dict[str, Any], known: Values, unknown: CalibrationSums, shared: CalibrationSums
+    fields: dict[str, Any], known: Numbers, unknown: CalibrationSums, shared: CalibrationSums
 ) -> None:
     """Extend the intervals to silent traffic, whose errors may cancel others of the same bin.
 
@@ -310,7 +310,7 @@ def _means(sums: CalibrationSums) -> dict[str, float | None]:
     }
 
 
-def _ece_fields(gaps: Gaps, weights: Values, rows: int, level: float) -> dict[str, float]:
+def _ece_fields(gaps: Gaps, weights: Numbers, rows: int, level: float) -> dict[str, float]:
     ece = float(weights @ np.abs(gaps.gaps))
     noise = np.sqrt(2 / np.pi * gaps.calibrated_variances)
     low, high = interval_of_mean_gap(weights, gaps.gaps, gaps.variances, level, rows=rows)
@@ -329,7 +329,7 @@ def _ece_fields(gaps: Gaps, weights: Values, rows: int, level: float) -> dict[st
 
 
 def _ce_fields(
-    gaps: Gaps, residuals: Values, weights: Values, rows: int, level: float
+    gaps: Gaps, residuals: Numbers, weights: Numbers, rows: int, level: float
 ) -> dict[str, float]:
     """Return the fields of CE; `residuals` are the means of r² (B,)."""
     # The effective size of a bin of two rows is less if their weights differ.

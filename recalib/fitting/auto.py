@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.core.arrays import Floats, Integers
+from recalib.core.arrays import Floats, Integers, Numbers
 from recalib.core.blas_threads import one_blas_thread
 from recalib.core.card import AutoChoice, PredictionPolicy
 from recalib.core.field_types import Positive, check_fields
 from recalib.errors import InputError
 from recalib.fitting.auto_choice import Outcome, allows, describe, describe_default
-from recalib.fitting.cross_validation import Candidate, Weights, class_scores, random_folds
+from recalib.fitting.cross_validation import Candidate, class_scores, random_folds
 from recalib.fitting.newton import fit_temperature
 from recalib.fitting.problem import Progress
 from recalib.fitting.racing import NETWORKS, REFERENCES, Entry, Race
@@ -144,7 +144,7 @@ def choose(
     candidates: Sequence[Candidate],
     logits: Floats,
     labels: Integers,
-    weights: Weights | None = None,
+    weights: Numbers | None = None,
     groups: NDArray[np.intp] | None = None,
     *,
     predictions: PredictionPolicy = "may_change",
@@ -207,7 +207,7 @@ def choose(
     return choice, describe(outcome, choice.map.name)
 
 
-def _rows_of(count: int, classes: int, weights: Weights | None) -> NDArray[np.intp]:
+def _rows_of(count: int, classes: int, weights: Numbers | None) -> NDArray[np.intp]:
     """Return the rows to compare on: those with weight, subsampled if there are too many."""
     rows = np.arange(count) if weights is None else np.flatnonzero(weights > 0)
     limit = max(_ENOUGH_ROWS, _MAX_LOGITS // classes)
@@ -223,7 +223,7 @@ def _reference(name: str, candidates: Sequence[Candidate]) -> Candidate:
     return next(iter([*by_nll, *of_map]), Candidate(MAPS[name](), NegativeLogLikelihood()))
 
 
-def _reason_undetermined(logits: Floats, labels: Integers, weights: Weights | None) -> str | None:
+def _reason_undetermined(logits: Floats, labels: Integers, weights: Numbers | None) -> str | None:
     """Return why these rows do not determine a temperature, or None."""
     fit = fit_temperature(logits, labels, weights)
     if fit.end == "lower":

@@ -14,6 +14,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from recalib.core.arrays import Numbers
 from recalib.fitting.log_odds import Groups, class_odds
 from recalib.fitting.problem import Bound, Problem, Solution
 from recalib.fitting.rows import Block
@@ -24,8 +25,6 @@ from recalib.fitting.temperature_preprocessing import (
 )
 from recalib.maps import Parameters
 from recalib.stats.groups import group_counts
-
-_Vector = NDArray[np.float64]
 
 #: The lower bound of a and b; the penalty bounds them above, and c on both sides.
 SMALLEST = 1e-6
@@ -45,9 +44,9 @@ _NAMES = ("low", "high", "bias")
 class Prior:
     """A normal prior with the weight of one row, and lower bounds, (P,) each."""
 
-    centre: _Vector
-    strength: _Vector
-    lowest: _Vector
+    centre: Numbers
+    strength: Numbers
+    lowest: Numbers
 
 
 #: Of (a, b, c): temperature scaling at the centre; variance 1 for a and b, 4 for c.
@@ -63,11 +62,11 @@ class CurveLosses(NamedTuple):
     """Sums of log-losses of C logistic regressions of P weights, and their derivatives."""
 
     #: (C,).
-    value: _Vector
+    value: Numbers
     #: (C, P).
-    slope: _Vector
+    slope: Numbers
     #: (C, P, P).
-    bend: _Vector
+    bend: Numbers
 
 
 def fit_beta(problem: Problem) -> Solution:
@@ -85,7 +84,7 @@ def fit_beta(problem: Problem) -> Solution:
     return with_nll(problem, single.before(solution))
 
 
-def _one_by_one(problem: Problem, temperature: float) -> tuple[_Vector, bool, int]:
+def _one_by_one(problem: Problem, temperature: float) -> tuple[Numbers, bool, int]:
     """Return the curves (K, 3), whether all converged, and the number of absent classes."""
     curves = np.tile(BETA.centre, (problem.classes, 1))
     absent, failed = 0, 0
@@ -98,7 +97,7 @@ def _one_by_one(problem: Problem, temperature: float) -> tuple[_Vector, bool, in
     return curves, failed == 0, absent
 
 
-def _all_at_once(problem: Problem, temperature: float) -> tuple[_Vector, bool, int]:
+def _all_at_once(problem: Problem, temperature: float) -> tuple[Numbers, bool, int]:
     """Return the same by one pass over rows for each step of Newton's method, from a sample."""
     rows, curves = problem.rows, np.tile(BETA.centre, (problem.classes, 1))
     of_sample = fit_beta(problem.sample).parameters
@@ -106,7 +105,7 @@ def _all_at_once(problem: Problem, temperature: float) -> tuple[_Vector, bool, i
     curves[enough] = np.stack([of_sample[name] for name in _NAMES], axis=1)[enough]
     present = np.flatnonzero(rows.sum(partial(_count_labels, problem.classes)))
 
-    def losses_at(classes: NDArray[np.intp], trial: _Vector) -> CurveLosses:
+    def losses_at(classes: NDArray[np.intp], trial: Numbers) -> CurveLosses:
         sums = rows.sum(partial(_loss_sums, temperature, present[classes], trial))
         return CurveLosses(sums[:, 0], sums[:, 1:4], sums[:, 4:].reshape(-1, 3, 3))
 
@@ -114,13 +113,13 @@ def _all_at_once(problem: Problem, temperature: float) -> tuple[_Vector, bool, i
     return curves, bool(converged.all()), problem.classes - len(present)
 
 
-def _count_labels(classes: int, block: Block) -> _Vector:
+def _count_labels(classes: int, block: Block) -> Numbers:
     return group_counts(block.labels, classes).astype(np.float64)
 
 
 def _loss_sums(
-    temperature: float, classes: NDArray[np.intp], curves: _Vector, block: Block
-) -> _Vector:
+    temperature: float, classes: NDArray[np.intp], curves: Numbers, block: Block
+) -> Numbers:
     """Return the losses of curves (C, 3) as (C, 13): the value, the slope and the flat bend."""
     total = np.zeros((len(classes), 13))
     for part in block.parts(max(1, _BLOCK // block.logits.shape[1])):
@@ -142,23 +141,23 @@ def lower_bounds(parameters: Parameters, names: Iterable[str]) -> tuple[Bound, .
     )
 
 
-def beta_inputs(odds: _Vector) -> _Vector:
+def beta_inputs(odds: Numbers) -> Numbers:
     """Return log p, −log (1 − p) and 1 for log-odds of any shape, (3, ...)."""
     log_p, log_q = scipy.special.log_expit(odds), scipy.special.log_expit(-odds)
     return np.stack([log_p, -log_q, np.ones_like(odds)])
 
 
-def beta_curve(groups: Groups) -> tuple[_Vector, bool]:
+def beta_curve(groups: Groups) -> tuple[Numbers, bool]:
     """Return (a, b, c) of one class, and whether the search converged."""
     return fit_penalised_curve(beta_inputs(groups.odds), groups, BETA)
 
 
-def platt_curve(groups: Groups) -> tuple[_Vector, bool]:
+def platt_curve(groups: Groups) -> tuple[Numbers, bool]:
     """Return the slope and the intercept of one label, and whether the search converged."""
     return fit_penalised_curve(np.stack([groups.odds, np.ones_like(groups.odds)]), groups, _PLATT)
 
 
-def fit_penalised_curve(inputs: _Vector, groups: Groups, prior: Prior) -> tuple[_Vector, bool]:
+def fit_penalised_curve(inputs: Numbers, groups: Groups, prior: Prior) -> tuple[Numbers, bool]:
     """Return the weights (P,) of one curve, and whether the search converged.
 
     Parameters
@@ -166,14 +165,14 @@ def fit_penalised_curve(inputs: _Vector, groups: Groups, prior: Prior) -> tuple[
     inputs: (P, G).
     """
 
-    def losses_at(classes: NDArray[np.intp], curves: _Vector) -> CurveLosses:
+    def losses_at(classes: NDArray[np.intp], curves: Numbers) -> CurveLosses:
         return curve_losses(inputs[:, None], groups.rows[None], groups.hits[None], curves)
 
     curves, converged = minimise_curves(losses_at, prior.centre[None], prior)
     return curves[0], bool(converged[0])
 
 
-def curve_losses(inputs: _Vector, rows: _Vector, hits: _Vector, curves: _Vector) -> CurveLosses:
+def curve_losses(inputs: Numbers, rows: Numbers, hits: Numbers, curves: Numbers) -> CurveLosses:
     """Return the losses of curves (C, P) on groups of rows.
 
     Parameters
@@ -191,8 +190,8 @@ def curve_losses(inputs: _Vector, rows: _Vector, hits: _Vector, curves: _Vector)
 
 
 def minimise_curves(
-    losses_at: Callable[[NDArray[np.intp], _Vector], CurveLosses], start: _Vector, prior: Prior
-) -> tuple[_Vector, NDArray[np.bool_]]:
+    losses_at: Callable[[NDArray[np.intp], Numbers], CurveLosses], start: Numbers, prior: Prior
+) -> tuple[Numbers, NDArray[np.bool_]]:
     """Return the weights (C, P) of penalised logistic regressions, and which searches converged.
 
     Each log-loss plus its penalty is strictly convex, and the bounds are a box. Newton's method on
@@ -231,7 +230,7 @@ def minimise_curves(
     return curves, converged
 
 
-def _newton_steps(slope: _Vector, bend: _Vector, free: NDArray[np.bool_]) -> _Vector:
+def _newton_steps(slope: Numbers, bend: Numbers, free: NDArray[np.bool_]) -> Numbers:
     """Return Newton steps (C, P) of the free weights; the others stay."""
     free_pairs = free[:, :, None] & free[:, None, :]
     matrix = np.where(free_pairs, bend, np.eye(slope.shape[1]))

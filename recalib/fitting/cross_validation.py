@@ -17,7 +17,7 @@ import scipy
 from numpy.typing import NDArray
 
 from recalib.calibrator import Calibrator
-from recalib.core.arrays import Floats, Integers
+from recalib.core.arrays import Floats, Integers, Numbers
 from recalib.core.card import Selection
 from recalib.core.masks import mask_constants
 from recalib.drift.target import pairs_of_rows
@@ -42,8 +42,6 @@ _FITTED_ROWS = 40_000
 _NO_FOLD = -1
 #: Numbers of a block of predictions: 32 MB of float64.
 _BLOCK = 4_000_000
-
-Weights = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,7 @@ class Candidate:
         self,
         logits: Floats,
         labels: NDArray[Any],
-        weights: Weights | None = None,
+        weights: Numbers | None = None,
         progress: Progress | None = None,
     ) -> Solution:
         """Return a fit to checked rows, whose weights (N,) are those of a `Problem`."""
@@ -80,7 +78,7 @@ class Candidate:
         return solve(problem)
 
     def with_strength(
-        self, logits: Floats, labels: NDArray[Any], weights: Weights | None = None
+        self, logits: Floats, labels: NDArray[Any], weights: Numbers | None = None
     ) -> Self:
         """Return the candidate with strengths of penalties that these rows choose.
 
@@ -284,7 +282,7 @@ def held_out(
     logits: Floats,
     labels: NDArray[Any],
     folds: NDArray[np.int64],
-    weights: Weights | None = None,
+    weights: Numbers | None = None,
     *,
     progress: Progress | None = None,
     on_fold: Callable[[int], None] | None = None,
@@ -312,7 +310,7 @@ def fold_fits(
     logits: Floats,
     labels: NDArray[Any],
     folds: NDArray[np.int64],
-    weights: Weights | None = None,
+    weights: Numbers | None = None,
     *,
     only: Sequence[int] | None = None,
     progress: Progress | None = None,
@@ -367,7 +365,7 @@ def random_folds(
 
 
 def effective_size(
-    rows: int, weights: Weights | None = None, groups: NDArray[np.intp] | None = None
+    rows: int, weights: Numbers | None = None, groups: NDArray[np.intp] | None = None
 ) -> float:
     """Return the effective number of independent rows, or of groups of rows.
 
@@ -384,7 +382,7 @@ def effective_size(
 
 def mean_and_standard_error(
     values: NDArray[np.float64],
-    weights: Weights | None = None,
+    weights: Numbers | None = None,
     groups: NDArray[np.intp] | None = None,
 ) -> tuple[float, float]:
     """Return the mean of `values` (N,) and its standard error, N ≥ 2.

@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from recalib.core.arrays import Numbers
 from recalib.errors import InputError
-from recalib.fitting.rows import ArrayRows, Block, Kernel, Numbers
+from recalib.fitting.rows import ArrayRows, Block, Kernel
 
 #: Elements of a chunk: on a CPU as many as torch holds in memory, since larger arrays get new
 #: memory from the system for every operation, which costs five times as much as the operation; on a

@@ -23,7 +23,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from recalib.core.arrays import Floats, Integers
+from recalib.core.arrays import Floats, Integers, Numbers
 from recalib.core.card import Diagnostic, ScoreEstimate
 from recalib.fitting.cross_validation import effective_size, mean_and_standard_error
 from recalib.fitting.newton import fit_temperature
@@ -36,8 +36,6 @@ from recalib.maps.labels import LabelIdentity
 from recalib.maps.temperature import Temperature
 from recalib.ops import NumpyOps
 from recalib.stats.groups import group_sums
-
-Numbers = NDArray[np.float64]
 
 #: The least harm: nats, Brier score, share of rows.
 MARGINS = {"nll": 0.005, "brier": 0.0025, "error": 0.005}

@@ -9,8 +9,8 @@ from typing import cast
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
+from recalib.core.arrays import Numbers
 from recalib.fitting.log_odds import Groups
 from recalib.fitting.problem import Problem, Solution
 from recalib.fitting.temperature_preprocessing import (
@@ -27,8 +27,6 @@ from recalib.stats.groups import group_sums
 _MIN_ROWS = 5
 #: Maximum log-odds of a bin without rows: a probability of 1 - 2e-9.
 _MAX_ODDS = 20.0
-
-_Vector = NDArray[np.float64]
 
 
 def fit_histogram_binning(problem: Problem) -> Solution:
@@ -52,8 +50,8 @@ def histogram_steps(groups: Groups, map: HistogramBinning) -> Solution:
 
 
 def bin_rows(
-    groups: Groups, mass: _Vector, map: HistogramBinning
-) -> tuple[_Vector, _Vector, _Vector]:
+    groups: Groups, mass: Numbers, map: HistogramBinning
+) -> tuple[Numbers, Numbers, Numbers]:
     """Return edges (P − 1), the share of hits (P) and the number of rows (B) of each bin."""
     base_rate = groups.base_rate if map.target == "positive_class" else None
     inner = _edges(groups, mass, map)
@@ -68,8 +66,8 @@ def bin_rows(
 
 
 def share_of_hits(
-    hits: _Vector, rows: _Vector, probability: _Vector, base_rate: float | None = None
-) -> _Vector:
+    hits: Numbers, rows: Numbers, probability: Numbers, base_rate: float | None = None
+) -> Numbers:
     """Return (hits + added) / (rows + 1), strictly between 0 and 1.
 
     The added row is a hit with the predicted probability, at most ½. In a low bin it must not raise
@@ -80,7 +78,7 @@ def share_of_hits(
     return np.asarray((hits + added) / (rows + 1.0))
 
 
-def _edges(groups: Groups, mass: _Vector, map: HistogramBinning) -> _Vector:
+def _edges(groups: Groups, mass: Numbers, map: HistogramBinning) -> Numbers:
     """Return the inner edges (B − 1), at least one, and `STEP` or more apart."""
     parts = np.arange(1, map.bins) / map.bins
     if map.binning == "equal_width":
@@ -98,7 +96,7 @@ def _edges(groups: Groups, mass: _Vector, map: HistogramBinning) -> _Vector:
     return np.array(edges or [groups.odds[-1] + 1.0])
 
 
-def _middles(inner: _Vector) -> _Vector:
+def _middles(inner: Numbers) -> Numbers:
     """Return the probability at the middle of each bin in log-odds; outer bins are 2 wide."""
     around = np.concatenate([[inner[0] - 2.0], inner, [inner[-1] + 2.0]])
     middles = np.minimum((around[1:] + around[:-1]) / 2, _MAX_ODDS)
@@ -119,14 +117,14 @@ def _each_class(problem: Problem, temperature: float, map: HistogramBinning) -> 
     return Solution({"edges": edges, "values": values}, warnings=warnings)
 
 
-def class_steps(groups: Groups, map: HistogramBinning) -> tuple[_Vector, _Vector]:
+def class_steps(groups: Groups, map: HistogramBinning) -> tuple[Numbers, Numbers]:
     """Return the edges and values of one class."""
     mass = groups.rows * groups.probability * (1 - groups.probability)
     edges, share, _ = bin_rows(groups, mass, map)
     return edges, np.log(share)
 
 
-def absent_class_steps(groups: Groups, map: HistogramBinning) -> tuple[_Vector, _Vector]:
+def absent_class_steps(groups: Groups, map: HistogramBinning) -> tuple[Numbers, Numbers]:
     """Return equal steps that approximate the identity, for a class without labels."""
     lowest, highest = float(groups.odds[0]), float(groups.odds[-1])
     cells = next_power_of_two(map.bins)

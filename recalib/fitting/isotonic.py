@@ -10,8 +10,8 @@ from typing import cast
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
+from recalib.core.arrays import Numbers
 from recalib.fitting.histogram_binning import share_of_hits
 from recalib.fitting.log_odds import Groups
 from recalib.fitting.problem import Problem, Solution
@@ -29,18 +29,16 @@ from recalib.maps.lookup_table import next_power_of_two, pad_table
 #: the float32 rounding error of a logit of 30 into one part in 10,000.
 _MAX_SLOPE = 10.0
 
-_Vector = NDArray[np.float64]
-
 
 @dataclass(frozen=True)
 class Blocks:
     """Neighbouring rows with one share of hits, (B,) each."""
 
     #: Ascending: the mean log-odds of each block.
-    odds: _Vector
+    odds: Numbers
     #: Non-decreasing, strictly between 0 and 1.
-    share: _Vector
-    rows: _Vector
+    share: Numbers
+    rows: Numbers
 
     def merge(self, i: int) -> Blocks:
         """Return the blocks with block i + 1 pooled into block i."""
@@ -48,10 +46,10 @@ class Blocks:
         total = first + second
 
         # Slices take a tenth of the time of `np.delete`, which counts for hundreds of merges.
-        def pool(values: _Vector, value: float) -> _Vector:
+        def pool(values: Numbers, value: float) -> Numbers:
             return np.concatenate([values[:i], [value], values[i + 2 :]])
 
-        def mean(values: _Vector) -> _Vector:
+        def mean(values: Numbers) -> Numbers:
             return pool(values, (values[i] * first + values[i + 1] * second) / total)
 
         return Blocks(mean(self.odds), mean(self.share), pool(self.rows, total))
@@ -132,7 +130,7 @@ def merge_blocks(blocks: Blocks, max_blocks: int, *, centred: bool = False) -> B
     return blocks
 
 
-def class_curve(groups: Groups, map: Isotonic) -> tuple[_Vector, _Vector]:
+def class_curve(groups: Groups, map: Isotonic) -> tuple[Numbers, Numbers]:
     """Return the knots and values of one class."""
     length = next_power_of_two(map.knots) + 1
     blocks = _blocks_of(groups, map)
@@ -140,7 +138,7 @@ def class_curve(groups: Groups, map: Isotonic) -> tuple[_Vector, _Vector]:
     return pad_table(blocks.odds, length, 1.0), pad_table(values, length)
 
 
-def absent_class_curve(groups: Groups, map: Isotonic) -> tuple[_Vector, _Vector]:
+def absent_class_curve(groups: Groups, map: Isotonic) -> tuple[Numbers, Numbers]:
     """Return knots and values of temperature scaling, for a class without labels."""
     lowest, highest = float(groups.odds[0]), float(groups.odds[-1])
     length = next_power_of_two(map.knots) + 1

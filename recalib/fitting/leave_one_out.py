@@ -14,12 +14,9 @@ from __future__ import annotations
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
-from recalib.core.arrays import Floats
+from recalib.core.arrays import Floats, Numbers
 from recalib.fitting.linear_nll import LinearNll
-
-Numbers = NDArray[np.float64]
 
 #: Rows whose probability of a class is this near its label have no weight in the block.
 _NEGLIGIBLE = 1e-3

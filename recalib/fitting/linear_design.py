@@ -15,8 +15,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from recalib.core.arrays import Floats
-from recalib.fitting.rows import CHUNK, Numbers, namespace
+from recalib.core.arrays import Floats, Numbers
+from recalib.fitting.rows import CHUNK, namespace
 
 #: Elements of one chunk of matrix products, which fewer rows would make wait for the matrix to be
 #: read.

@@ -12,17 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from recalib.core.arrays import Floats
+from recalib.core.arrays import Floats, Numbers
 from recalib.fitting.linear_design import Design, DiagonalDesign, FullDesign
 from recalib.fitting.linear_nll import RidgePenalty
 from recalib.fitting.newton_cg import Box
 from recalib.fitting.problem import RANGE, Bound, End
 from recalib.fitting.rows import namespace
 from recalib.maps import Map
-
-Numbers = NDArray[np.float64]
 
 #: Smaller inputs have float64 features even for narrower logits: at most 160 MB.
 _WIDE = 20_000_000

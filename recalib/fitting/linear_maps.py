@@ -10,8 +10,8 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
+from recalib.core.arrays import Numbers
 from recalib.fitting.linear_form import LINEAR_MAPS, LinearForm
 from recalib.fitting.linear_nll import LinearNll, RidgePenalty, SummedAround
 from recalib.fitting.newton_cg import Box, Local, Minimum, minimise
@@ -19,8 +19,6 @@ from recalib.fitting.problem import Problem, Solution
 from recalib.fitting.rows import Block
 from recalib.fitting.temperature_preprocessing import best_unit
 from recalib.maps import Map
-
-Numbers = NDArray[np.float64]
 
 #: The search ends with a step whose predicted gain is below this, in nats per row.
 _TOLERANCE = 1e-14

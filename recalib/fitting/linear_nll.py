@@ -24,9 +24,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.core.arrays import Floats, Integers
+from recalib.core.arrays import Floats, Integers, Numbers
 from recalib.fitting.linear_design import Design, Solve
-from recalib.fitting.rows import CHUNK, Block, Numbers, Rows, as_numbers, namespace
+from recalib.fitting.rows import CHUNK, Block, Rows, as_numbers, namespace
 
 _Dtype = Literal["float32", "float64"]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.core.arrays import Floats, Integers
+from recalib.core.arrays import Floats, Integers, Numbers
 from recalib.maps.one_vs_rest import MAX_LOG_ODDS
 
 #: Numbers in a block: 32 MB of float64.
@@ -21,27 +21,25 @@ _BLOCK = 4_000_000
 #: Log-odds this close are equal: rows with the same logits in another order differ by rounding.
 _TIE = 1e-12
 
-_Vector = NDArray[np.float64]
-
 
 @dataclass(frozen=True)
 class Groups:
     """Binary outcomes, grouped by equal log-odds."""
 
     #: (G,), ascending and distinct.
-    odds: _Vector
+    odds: Numbers
     #: (G,): the weighted numbers of rows and of hits.
-    rows: _Vector
-    hits: _Vector
+    rows: Numbers
+    hits: Numbers
     #: (N,): the rows in ascending order of their odds; None for sums of rows elsewhere.
     order: NDArray[np.intp] | None = None
     #: (G,): the place in `order` of the first row of each group.
     starts: NDArray[np.intp] | None = None
     #: (G,): the least log-odds of the cell whose rows are a group; None if their odds are equal.
-    cells: _Vector | None = None
+    cells: Numbers | None = None
 
     @property
-    def probability(self) -> _Vector:
+    def probability(self) -> Numbers:
         """(G,): the probability of a hit by the log-odds."""
         with np.errstate(over="ignore"):  # four times as fast as scipy.special.expit
             return np.asarray(1 / (1 + np.exp(-self.odds)))
@@ -56,7 +54,7 @@ class Groups:
         """The share of hits, with one row added that is half a hit."""
         return float((self.hits.sum() + 0.5) / (self.rows.sum() + 1.0))
 
-    def of_rows(self, values: _Vector) -> _Vector:
+    def of_rows(self, values: Numbers) -> Numbers:
         """Return for each row (N,) the value of its group; `values` is (G,)."""
         assert self.order is not None  # noqa: S101
         assert self.starts is not None  # noqa: S101
@@ -90,7 +88,7 @@ class ScaledRows:
     """
 
     def __init__(
-        self, logits: Floats, labels: Integers, weights: _Vector, temperature: float
+        self, logits: Floats, labels: Integers, weights: Numbers, temperature: float
     ) -> None:
         self.logits, self.labels, self.weights = logits, labels, weights
         self.temperature = temperature
@@ -119,7 +117,7 @@ class ScaledRows:
                 yield group_by_odds(odds, self.labels == k, self.weights)
 
 
-def top_odds(logits: Floats, temperature: float) -> tuple[NDArray[np.intp], _Vector, _Vector]:
+def top_odds(logits: Floats, temperature: float) -> tuple[NDArray[np.intp], Numbers, Numbers]:
     """Return the predicted class of rows, its log-odds and log Σ exp(z / T), each (N,)."""
     z = logits / np.float64(temperature)
     at = np.arange(len(z)), z.argmax(axis=1)
@@ -148,7 +146,7 @@ def class_odds(
     return _odds_of_logs(logs, top == classes[:, None], odds)
 
 
-def _odds_of_logs(logs: _Vector, is_top: NDArray[np.bool_], top_odds: _Vector) -> _Vector:
+def _odds_of_logs(logs: Numbers, is_top: NDArray[np.bool_], top_odds: Numbers) -> Numbers:
     """Return the log-odds from log p; those of predictions, `top_odds` (n,), are more exact."""
     with np.errstate(divide="ignore"):
         odds = logs - np.log1p(-np.exp(np.minimum(logs, 0.0)))
@@ -156,7 +154,7 @@ def _odds_of_logs(logs: _Vector, is_top: NDArray[np.bool_], top_odds: _Vector) -
     return np.clip(odds, -MAX_LOG_ODDS, MAX_LOG_ODDS, out=odds)
 
 
-def group_by_odds(odds: _Vector, hits: NDArray[np.bool_], weights: _Vector) -> Groups:
+def group_by_odds(odds: Numbers, hits: NDArray[np.bool_], weights: Numbers) -> Groups:
     """Group rows (N,) by their log-odds."""
     order = np.argsort(odds)
     ascending, rows = odds[order], weights[order]
@@ -168,7 +166,7 @@ def group_by_odds(odds: _Vector, hits: NDArray[np.bool_], weights: _Vector) -> G
     return Groups(ascending, rows, hit, order, starts)
 
 
-def group_starts(ascending: _Vector) -> NDArray[np.intp]:
+def group_starts(ascending: Numbers) -> NDArray[np.intp]:
     """Return the index of the first of each group of equal log-odds, as `_TIE` defines it."""
     return np.flatnonzero(np.diff(ascending, prepend=-np.inf) > _TIE)
 

@@ -9,8 +9,8 @@ from typing import cast
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
+from recalib.core.arrays import Numbers
 from recalib.fitting.log_odds import Groups
 from recalib.fitting.newton import best_temperature
 from recalib.fitting.problem import Problem, Solution
@@ -21,8 +21,6 @@ from recalib.maps.meta_cal import MetaAccuracy, MetaMiscoverage
 REJECT_ALL = 1e30
 #: The number of tested thresholds: more lowers the power of each test, fewer the resolution.
 _TRIALS = 16
-
-_Vector = NDArray[np.float64]
 
 
 def fit_meta(problem: Problem) -> Solution:
@@ -97,6 +95,6 @@ def accuracy_threshold(groups: Groups, accuracy: float, sureness: float) -> floa
     return REJECT_ALL
 
 
-def _below(odds: _Vector, i: int) -> float:
+def _below(odds: Numbers, i: int) -> float:
     """Return a number between groups i − 1 and i, so that rounding moves no row across it."""
     return float((odds[i] + odds[i - 1]) / 2) if i > 0 else float(odds[0] - 1.0)

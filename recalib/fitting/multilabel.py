@@ -13,13 +13,14 @@ import scipy
 from numpy.typing import NDArray
 
 from recalib.calibrator import Calibrator
+from recalib.core.arrays import Numbers
 from recalib.core.options import options_of
 from recalib.fitting.beta import beta_curve, platt_curve
 from recalib.fitting.isotonic import isotonic_blocks, merge_blocks
 from recalib.fitting.log_odds import group_by_odds
 from recalib.fitting.newton import fit_temperature
 from recalib.fitting.problem import Bound, Problem, Solution, first_numbers
-from recalib.fitting.rows import ArrayRows, Numbers
+from recalib.fitting.rows import ArrayRows
 from recalib.maps import Map, Parameters
 from recalib.maps.base import STEP
 from recalib.maps.lookup_table import next_power_of_two, pad_table

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-Numbers = NDArray[np.float64]
+from recalib.core.arrays import Numbers
 
 _MAX_STEPS = 200
 _MAX_PRODUCTS = 250

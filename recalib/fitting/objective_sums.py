@@ -7,16 +7,13 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from recalib.core.arrays import Floats, Integers
+from recalib.core.arrays import Floats, Integers, Numbers
 from recalib.fitting.rows import Block, Rows
 from recalib.maps import Map, Parameters
 from recalib.objectives import Objective
 from recalib.objectives.base import TopLabelObjective
 from recalib.ops import NumpyOps
-
-Numbers = NDArray[np.float64]
 
 #: Numbers of a block of rows: 8 MB of float64.
 _BLOCK = 1_000_000

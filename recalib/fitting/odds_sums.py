@@ -10,10 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from recalib.core.arrays import Numbers
 from recalib.fitting.log_odds import Groups, group_starts
 from recalib.stats.groups import group_sums
-
-_Vector = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -39,21 +38,21 @@ class OddsSums:
     """
 
     #: (G,), ascending: the cell of each group; None if groups have equal log-odds.
-    cells: _Vector | None
+    cells: Numbers | None
     #: (G,) each: the mean log-odds, and the weighted numbers of rows and hits.
-    odds: _Vector
-    rows: _Vector
-    hits: _Vector
+    odds: Numbers
+    rows: Numbers
+    hits: Numbers
     resolution: Resolution
 
     @classmethod
     def of_rows(
         cls,
-        odds: _Vector,
+        odds: Numbers,
         hits: NDArray[np.bool_],
         resolution: Resolution | None = None,
         *,
-        weights: _Vector | None = None,
+        weights: Numbers | None = None,
     ) -> OddsSums:
         """Return the sums of rows (N,), which count as `weights` (N,) say, by default 1.
 
@@ -89,14 +88,14 @@ class OddsSums:
         )
 
 
-def _sum_equal(odds: _Vector, rows: _Vector, hits: _Vector, resolution: Resolution) -> OddsSums:
+def _sum_equal(odds: Numbers, rows: Numbers, hits: Numbers, resolution: Resolution) -> OddsSums:
     distinct, group = np.unique(odds, return_inverse=True)
     count, hit = _sums_by(group, rows, hits)
     exact = OddsSums(None, distinct, count, hit, resolution)
     return exact if len(distinct) <= resolution.max_exact else exact._in_cells()
 
 
-def _sum_cells(odds: _Vector, rows: _Vector, hits: _Vector, resolution: Resolution) -> OddsSums:
+def _sum_cells(odds: Numbers, rows: Numbers, hits: Numbers, resolution: Resolution) -> OddsSums:
     width = 1 / resolution.cells_per_nat
     cells, group = np.unique(np.floor(odds / width), return_inverse=True)
     count, hit, total = _sums_by(group, rows, hits, rows * odds)
@@ -105,5 +104,5 @@ def _sum_cells(odds: _Vector, rows: _Vector, hits: _Vector, resolution: Resoluti
     return OddsSums(cells, np.clip(total / count, cells * width, high), count, hit, resolution)
 
 
-def _sums_by(group: NDArray[np.intp], *values: _Vector) -> list[_Vector]:
+def _sums_by(group: NDArray[np.intp], *values: Numbers) -> list[Numbers]:
     return [group_sums(group, of_rows) for of_rows in values]

@@ -6,8 +6,8 @@ Legend: G groups of rows.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from recalib.core.arrays import Numbers
 from recalib.fitting.beta import BETA, fit_penalised_curve, lower_bounds
 from recalib.fitting.log_odds import Groups
 from recalib.fitting.problem import Problem, Solution
@@ -16,8 +16,6 @@ from recalib.fitting.temperature_preprocessing import (
     first_temperature,
     with_nll,
 )
-
-_Vector = NDArray[np.float64]
 
 #: The parabola lies between this quantile of the log-odds of hits and its opposite of the others:
 #: where both occur, whatever their base rate. Of quantiles of all rows, with or without weights
@@ -67,19 +65,19 @@ def _range(groups: Groups) -> tuple[float, float]:
     return low, max(hit, other, low + _MIN_WIDTH)
 
 
-def _quantile(odds: _Vector, rows: _Vector, share: float) -> float:
+def _quantile(odds: Numbers, rows: Numbers, share: float) -> float:
     cumulative = np.cumsum(rows)
     at = np.searchsorted(cumulative, share * cumulative[-1])
     return float(odds[min(int(at), len(odds) - 1)])
 
 
-def _inputs(odds: _Vector, low: float, high: float) -> _Vector:
+def _inputs(odds: Numbers, low: float, high: float) -> Numbers:
     """Return the factors of m_l, m_h and G(0) in G, (3, G)."""
     of_high = _integral(odds, low, high) - _integral(np.zeros(1), low, high)
     return np.stack([odds - of_high, of_high, np.ones_like(odds)])
 
 
-def _integral(odds: _Vector, low: float, high: float) -> _Vector:
+def _integral(odds: Numbers, low: float, high: float) -> Numbers:
     """Return the integral from l of the share of m_h in the slope."""
     inside = np.clip(odds, low, high) - low
     return np.asarray(inside**2 / (2 * (high - low)) + np.maximum(odds - high, 0.0))

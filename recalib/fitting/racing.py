@@ -14,10 +14,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.core.arrays import Floats, Integers
+from recalib.core.arrays import Floats, Integers, Numbers
 from recalib.fitting.cross_validation import (
     Candidate,
-    Weights,
     fold_fits,
     mean_and_standard_error,
 )
@@ -62,7 +61,7 @@ class Race:
 
     logits: Floats
     labels: Integers
-    weights: Weights | None
+    weights: Numbers | None
     folds: NDArray[np.int64]
     #: None for no limit: then time decides nothing.
     max_seconds: float | None = None

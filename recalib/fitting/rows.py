@@ -18,10 +18,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.core.arrays import Floats, Integers
+from recalib.core.arrays import Floats, Integers, Numbers
 from recalib.fitting.log_odds import Groups, ScaledRows, is_accepted
-
-Numbers = NDArray[np.float64]
 
 #: Elements of one chunk: two float64 arrays of it fit into a second-level cache of 1 MiB.
 CHUNK = 32_768

@@ -8,13 +8,12 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from recalib.core.arrays import Numbers
 from recalib.fitting.log_odds import Groups
 from recalib.fitting.problem import Bound, Problem, Solution
 from recalib.fitting.temperature_preprocessing import first_temperature, with_nll
 from recalib.maps.lookup_table import next_power_of_two, pad_table
 from recalib.maps.spline import Spline
-
-_Vector = NDArray[np.float64]
 
 #: Minimum distance of knots in nats; closer knots need more data than usual.
 _MIN_DISTANCE = 0.1
@@ -25,20 +24,20 @@ _MAX_SLOPE = 10.0
 class Curve:
     """The spline G on given knots, as a function of its offset c and the γ of its derivative."""
 
-    def __init__(self, knots: _Vector) -> None:
+    def __init__(self, knots: Numbers) -> None:
         self.knots = knots
         padded = np.concatenate([[knots[0]] * 2, knots, [knots[-1]] * 2])
         self.size = len(padded) - 3
         self._slopes = scipy.interpolate.BSpline(padded, np.eye(self.size), 2)
         self._rises = self._slopes.antiderivative()
 
-    def inputs(self, odds: _Vector) -> NDArray[np.float64]:
+    def inputs(self, odds: Numbers) -> NDArray[np.float64]:
         """Return the matrix that takes (c, γ) to G, one row for each of `odds`."""
         inside = np.clip(odds, self.knots[0], self.knots[-1])
         rises = self._rises(inside) - self._rises(self.knots[0])
         return np.column_stack([np.ones(len(odds)), rises])
 
-    def slopes(self, gamma: _Vector) -> _Vector:
+    def slopes(self, gamma: Numbers) -> Numbers:
         """Return G' at the knots."""
         return np.asarray(self._slopes(self.knots) @ gamma)
 
@@ -68,7 +67,7 @@ def spline_curve(groups: Groups, map: Spline) -> Solution:
     return Solution(parameters, converged=converged, bounds=tuple(bounds))
 
 
-def choose_knots(groups: Groups, count: int) -> _Vector:
+def choose_knots(groups: Groups, count: int) -> Numbers:
     """Return `count` knots with equal numbers of rows between them, at a minimum distance.
 
     Remaining knots are above the last row, where only the penalty shapes the curve.
@@ -83,7 +82,7 @@ def choose_knots(groups: Groups, count: int) -> _Vector:
     return pad_table(np.array(knots), count, 1.0)
 
 
-def fit_curve(groups: Groups, curve: Curve, smoothing: float) -> tuple[_Vector, bool]:
+def fit_curve(groups: Groups, curve: Curve, smoothing: float) -> tuple[Numbers, bool]:
     """Return (c, γ) of the curve, and whether the search for them ended at the optimum.
 
     The loss is convex and the range of γ a box; c is G − s at the first knot.
@@ -94,7 +93,7 @@ def fit_curve(groups: Groups, curve: Curve, smoothing: float) -> tuple[_Vector, 
     strength = smoothing * np.concatenate([[0.25], np.ones(curve.size)])
     scale = 1 / groups.rows.sum()
 
-    def value(numbers: _Vector) -> tuple[float, _Vector]:
+    def value(numbers: Numbers) -> tuple[float, Numbers]:
         odds = start + inputs @ numbers
         loss = groups.rows @ np.logaddexp(0, odds) - groups.hits @ odds
         offset = numbers - centre

@@ -8,11 +8,10 @@ from typing import cast
 
 import numpy as np
 
-from recalib.core.arrays import Integers, check_weights
+from recalib.core.arrays import Integers, Numbers, check_weights
 from recalib.errors import InputError
 from recalib.fitting.objective_sums import objective_at
 from recalib.fitting.problem import Problem, Solution, Solver
-from recalib.fitting.rows import Numbers
 from recalib.maps.stack import Stack
 from recalib.ops import NumpyOps
 

@@ -6,7 +6,8 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-_Array = NDArray[np.float64]
+from recalib.core.arrays import Numbers
+
 _Members = NDArray[np.intp]
 
 #: A member with less weight is dropped, and the others are weighted again.
@@ -14,8 +15,8 @@ _LEAST_WEIGHT = 0.05
 
 
 def mixture_weights(
-    log_p: _Array, row_weights: _Array, costs: _Array, price: float = 0.0
-) -> tuple[_Array, float]:
+    log_p: Numbers, row_weights: Numbers, costs: Numbers, price: float = 0.0
+) -> tuple[Numbers, float]:
     """Return the weights w (M,) on the simplex that minimise −Σ r_i log Σ w_m p_im + Σ c_m w_m.
 
     The problem is convex. A member whose weight would be below .05 gets 0, and so does one without
@@ -30,7 +31,7 @@ def mixture_weights(
     largest = log_p.max(axis=1, keepdims=True)
     ratios = np.exp(log_p - largest)
 
-    def solve(members: _Members) -> tuple[_Members, _Array, float]:
+    def solve(members: _Members) -> tuple[_Members, Numbers, float]:
         while True:
             weights, value = _minimise(ratios[:, members], row_weights, costs[members])
             if weights.min() >= _LEAST_WEIGHT:
@@ -50,10 +51,10 @@ def mixture_weights(
     return result, value - float(row_weights @ largest[:, 0])
 
 
-def _minimise(ratios: _Array, rows: _Array, costs: _Array) -> tuple[_Array, float]:
+def _minimise(ratios: Numbers, rows: Numbers, costs: Numbers) -> tuple[Numbers, float]:
     """Return the weights on the simplex and the minimum, for p = `ratios` (N, M)."""
 
-    def objective(weights: _Array) -> tuple[float, _Array]:
+    def objective(weights: Numbers) -> tuple[float, Numbers]:
         mixture = np.maximum(ratios @ weights, np.finfo(np.float64).tiny)
         slopes = costs - (rows / mixture) @ ratios
         return float(costs @ weights - rows @ np.log(mixture)), slopes
@@ -68,6 +69,6 @@ def _minimise(ratios: _Array, rows: _Array, costs: _Array) -> tuple[_Array, floa
         constraints={"type": "eq", "fun": lambda w: w.sum() - 1, "jac": lambda w: np.ones(count)},
         options={"ftol": 1e-10, "maxiter": 200},
     )
-    weights: _Array = np.clip(result.x, 0, None)
+    weights: Numbers = np.clip(result.x, 0, None)
     weights /= weights.sum()
     return weights, objective(weights)[0]

@@ -19,9 +19,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from recalib.core.arrays import centre_log_odds
+from recalib.core.arrays import Numbers, centre_log_odds
 from recalib.core.blas_threads import one_blas_thread
 from recalib.fitting.leave_one_out import leave_one_out_nll
 from recalib.fitting.linear_design import FullDesign
@@ -32,8 +31,6 @@ from recalib.fitting.newton_cg import minimise
 from recalib.fitting.problem import Problem
 from recalib.maps import Parameters
 from recalib.maps.ridge import USUAL_STRENGTH, RidgeMap
-
-Numbers = NDArray[np.float64]
 
 #: Strengths. The first is temperature scaling but for the fourth digit of the NLL.
 _STRENGTHS = 10.0 ** np.arange(3.0, -2.5, -0.5)

@@ -11,10 +11,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from recalib.core.arrays import Numbers
 from recalib.fitting.newton import best_temperature
 from recalib.fitting.objective_sums import objective_at
 from recalib.fitting.problem import Problem, Solution, TemperatureFit
-from recalib.fitting.rows import ArrayRows, Block, Numbers, Rows, as_numbers
+from recalib.fitting.rows import ArrayRows, Block, Rows, as_numbers
 from recalib.objectives.nll import NegativeLogLikelihood
 
 

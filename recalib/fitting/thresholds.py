@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from recalib.calibrator import Calibrator
+from recalib.core.arrays import Numbers
 from recalib.core.card import OperatingPoint, Thresholds
-
-_Vector = NDArray[np.float64]
 
 
 def equal_threshold(calibrator: Calibrator) -> float:
@@ -35,7 +34,7 @@ def positive_counts(
     probabilities: NDArray[np.floating[Any]],
     labels: NDArray[np.integer[Any]],
     weights: ArrayLike | None,
-) -> _Vector:
+) -> Numbers:
     """Return Σ w of true positives, of predicted positives and of positives, (2, 3).
 
     The first row is of the threshold ½, the second of `equal_threshold`. A row is predicted
@@ -66,7 +65,7 @@ def measure_thresholds(
     return thresholds_of(calibrator, positive_counts(calibrator, probabilities, labels, weights))
 
 
-def thresholds_of(calibrator: Calibrator, counts: _Vector) -> Thresholds:
+def thresholds_of(calibrator: Calibrator, counts: Numbers) -> Thresholds:
     """Return the thresholds from `positive_counts` of all rows."""
     points = (
         OperatingPoint(threshold, _ratio(true, positives), _ratio(true, predicted))

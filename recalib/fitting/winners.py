@@ -11,12 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.core.arrays import Integers
+from recalib.core.arrays import Integers, Numbers
 from recalib.core.options import options_of
 from recalib.fitting.cross_validation import (
     Candidate,
     HeldOutScores,
-    Weights,
     class_scores,
     effective_size,
     mean_and_standard_error,
@@ -42,7 +41,7 @@ class Sample:
     """The compared rows: their weights and groups, None for equal ones and for none."""
 
     rows: int
-    weights: Weights | None
+    weights: Numbers | None
     groups: NDArray[np.intp] | None
 
     def subset(self, rows: NDArray[np.intp]) -> Sample:
@@ -59,10 +58,10 @@ class Sample:
         return effective_size(self.rows, self.weights, self.groups)
 
     @property
-    def shares(self) -> Weights:
+    def shares(self) -> Numbers:
         """The weights (N,) with sum 1."""
         weights = np.ones(self.rows) if self.weights is None else self.weights
-        shares: Weights = weights / weights.sum()
+        shares: Numbers = weights / weights.sum()
         return shares
 
     def mean(self, values: NDArray[np.float64]) -> tuple[float, float]:

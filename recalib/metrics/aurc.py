@@ -11,11 +11,10 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from recalib.core.arrays import Numbers
 from recalib.metrics.base import Estimate, Unit
 from recalib.metrics.binned import GroupMetric
 from recalib.metrics.confidence_groups import ConfidenceGroups
-
-Vector = NDArray[np.float64]
 
 
 class _CurveMetric(GroupMetric):
@@ -104,8 +103,8 @@ class _Curve:
     #: The number of rows of each group, (G,).
     rows: NDArray[np.int64]
     #: Σw and Σw² of sample weights, (2, G).
-    weights: Vector
-    squared_weights: Vector
+    weights: Numbers
+    squared_weights: Numbers
 
     @classmethod
     def of(cls, groups: ConfidenceGroups) -> _Curve:
@@ -119,29 +118,29 @@ class _Curve:
         return float(self.weights[1].sum() / self.weights.sum())
 
     @cached_property
-    def errors(self) -> Vector:
+    def errors(self) -> Numbers:
         """The share of each group's wrong rows in the weight of all rows, (G,)."""
-        errors: Vector = self.weights[1] / self.weights.sum()
+        errors: Numbers = self.weights[1] / self.weights.sum()
         return errors
 
     @property
-    def squares(self) -> Vector:
+    def squares(self) -> Numbers:
         """Σ share² of right and wrong rows, (2, G)."""
-        squares: Vector = self.squared_weights / self.weights.sum() ** 2
+        squares: Numbers = self.squared_weights / self.weights.sum() ** 2
         return squares
 
     @cached_property
-    def ends(self) -> Vector:
+    def ends(self) -> Numbers:
         """The coverage before each group, and 1; (G + 1,)."""
         sums = np.concatenate([[0.0], np.cumsum(self.weights.sum(axis=0))])
-        ends: Vector = sums / sums[-1]
+        ends: Numbers = sums / sums[-1]
         return ends
 
     @cached_property
-    def heights(self) -> Vector:
+    def heights(self) -> Numbers:
         """The mean of −ln u over the group's interval of coverage, (G,)."""
         u = self.ends
-        heights: Vector = np.diff(u - scipy.special.xlogy(u, u)) / np.diff(u)
+        heights: Numbers = np.diff(u - scipy.special.xlogy(u, u)) / np.diff(u)
         return heights
 
     @property
@@ -149,7 +148,7 @@ class _Curve:
         """Σ share · height · error, which is E[−ln(1 − G)·error]."""
         return float(self.heights @ self.errors)
 
-    def influences(self) -> Vector:
+    def influences(self) -> Numbers:
         """Return the influence of right and wrong rows on the area, (2, G).
 
         It is −ln u·e − E[e'/u' of later rows] + r − area. The second term is the effect on rows of
@@ -172,9 +171,9 @@ class _Curve:
         The area is largest if the errors of each group come first, and smallest if they come last.
         """
 
-        def integral(u: Vector) -> Vector:
+        def integral(u: Numbers) -> Numbers:
             u = np.maximum(u, 0.0)
-            values: Vector = u - scipy.special.xlogy(u, u)
+            values: Numbers = u - scipy.special.xlogy(u, u)
             return values
 
         start, end, errors = self.ends[:-1], self.ends[1:], self.errors
@@ -184,7 +183,7 @@ class _Curve:
 
 
 def _interval(
-    value: float, influences: Vector, squares: Vector, level: float
+    value: float, influences: Numbers, squares: Numbers, level: float
 ) -> tuple[float, float]:
     """Return an interval for an area from influences (2, G) of mean 0 and Σ share² of their rows.
 

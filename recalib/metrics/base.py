@@ -13,14 +13,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import ClassVar, Generic, Literal, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
+from recalib.core.arrays import Numbers
 from recalib.errors import InputError
 from recalib.metrics.predictions import Predictions
 from recalib.stats.sums import State
-
-Vector = NDArray[np.float64]
 
 #: What a metric's value counts: `fraction`, which tables show as a percentage; `nats`; or `score`,
 #: a number without a unit.
@@ -84,7 +80,7 @@ class Metric(ABC):
 
     @abstractmethod
     def measure(
-        self, predictions: Predictions, level: float | None = None, weights: Vector | None = None
+        self, predictions: Predictions, level: float | None = None, weights: Numbers | None = None
     ) -> Estimate:
         """Return the metric, with an interval of confidence `level` if it has one.
 
@@ -145,7 +141,7 @@ class StreamingMetric(Metric, Generic[S]):
         """Return an empty state for K = `classes`, of rows with or without weights."""
 
     @abstractmethod
-    def add(self, state: S, predictions: Predictions, weights: Vector | None = None) -> None:
+    def add(self, state: S, predictions: Predictions, weights: Numbers | None = None) -> None:
         """Add a batch to a state; weights (n,) are positive, and 1 by default."""
 
     @abstractmethod
@@ -170,7 +166,7 @@ class StreamingMetric(Metric, Generic[S]):
         return type(self).measure is StreamingMetric.measure
 
     def measure(
-        self, predictions: Predictions, level: float | None = None, weights: Vector | None = None
+        self, predictions: Predictions, level: float | None = None, weights: Numbers | None = None
     ) -> Estimate:
         state = self.state(predictions.classes, weighted=weights is not None)
         self.add(state, predictions, weights)

@@ -5,16 +5,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
+from recalib.core.arrays import Numbers
 from recalib.metrics.base import Estimate, StreamingMetric
 from recalib.metrics.confidence_groups import ConfidenceGroups
 from recalib.metrics.predictions import Predictions
 from recalib.stats.class_bins import ClassBins
 from recalib.stats.sums import Bins, Cells
-
-Vector = NDArray[np.float64]
 
 
 class BinMetric(StreamingMetric[Bins]):
@@ -25,7 +21,7 @@ class BinMetric(StreamingMetric[Bins]):
     def state(self, classes: int, *, weighted: bool = False) -> Bins:
         return Bins(self.bins, weighted=weighted)
 
-    def add(self, state: Bins, predictions: Predictions, weights: Vector | None = None) -> None:
+    def add(self, state: Bins, predictions: Predictions, weights: Numbers | None = None) -> None:
         state.add(predictions.confidences, predictions.correct, weights)
 
 
@@ -37,11 +33,11 @@ class GroupMetric(StreamingMetric[Cells]):
     def state(self, classes: int, *, weighted: bool = False) -> Cells:
         return Cells(weighted=weighted)
 
-    def add(self, state: Cells, predictions: Predictions, weights: Vector | None = None) -> None:
+    def add(self, state: Cells, predictions: Predictions, weights: Numbers | None = None) -> None:
         state.add(predictions.confidences, predictions.correct, weights)
 
     def measure(
-        self, predictions: Predictions, level: float | None = None, weights: Vector | None = None
+        self, predictions: Predictions, level: float | None = None, weights: Numbers | None = None
     ) -> Estimate:
         groups = ConfidenceGroups.from_rows(predictions.ties, predictions.correct, weights)
         return self.estimate_groups(groups, level)
@@ -70,6 +66,6 @@ class ClassMetric(StreamingMetric[ClassBins]):
         return ClassBins(classes, self.bins, weighted=weighted)
 
     def add(
-        self, state: ClassBins, predictions: Predictions, weights: Vector | None = None
+        self, state: ClassBins, predictions: Predictions, weights: Numbers | None = None
     ) -> None:
         state.add(predictions.probabilities, predictions.labels, weights)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from recalib.core.arrays import Numbers
 from recalib.metrics.base import Estimate
 from recalib.metrics.intervals import (
     interval_of_largest_gap,
@@ -19,8 +20,6 @@ from recalib.metrics.noise_floor import noise_floor
 from recalib.stats.class_bins import ClassBins
 from recalib.stats.sums import BinSums, Moments
 
-Vector = NDArray[np.float64]
-
 
 @dataclass(frozen=True, eq=False)
 class Gaps:
@@ -29,17 +28,17 @@ class Gaps:
     #: Rows in the bin, at least 1; for weighted rows the effective size, rounded.
     counts: NDArray[np.int64]
     #: Mean confidence.
-    confidences: Vector
+    confidences: Numbers
     #: Fraction of rows that are right, or that have the class.
-    accuracies: Vector
+    accuracies: Numbers
     #: Variance of the gap, never 0.
-    variances: Vector
+    variances: Numbers
     #: Variance of the gap of a calibrated bin: Σp(1 − p)/n².
-    calibrated_variances: Vector
+    calibrated_variances: Numbers
     #: N.
     rows: int
     #: The bins' shares of the weight; over classes, the mean of these.
-    weights: Vector
+    weights: Numbers
     #: K if each row is in one bin of each class; 1 if it is in one bin.
     classes: int = 1
 
@@ -92,7 +91,7 @@ class Gaps:
         )
 
     @property
-    def gaps(self) -> Vector:
+    def gaps(self) -> Numbers:
         """Accuracy minus confidence."""
         return self.accuracies - self.confidences
 
@@ -109,8 +108,8 @@ def mean_gap(gaps: Gaps, level: float | None = None, value: float | None = None)
     """
     weights = gaps.weights
 
-    def error(gaps_sb: Vector) -> Vector:
-        errors: Vector = np.abs(gaps_sb) @ weights
+    def error(gaps_sb: Numbers) -> Numbers:
+        errors: Numbers = np.abs(gaps_sb) @ weights
         return errors
 
     value = float(error(gaps.gaps)) if value is None else value
@@ -128,8 +127,8 @@ def root_mean_squared_gap(
     """Return √(Σ wg²), with interval and floor if `level` is given; `value` as in `mean_gap`."""
     weights = gaps.weights
 
-    def error(gaps_sb: Vector) -> Vector:
-        errors: Vector = np.sqrt(gaps_sb**2 @ weights)
+    def error(gaps_sb: Numbers) -> Numbers:
+        errors: Numbers = np.sqrt(gaps_sb**2 @ weights)
         return errors
 
     value = float(error(gaps.gaps)) if value is None else value
@@ -143,8 +142,8 @@ def mean_squared_gap(gaps: Gaps, level: float | None = None) -> Estimate:
     """Return Σ wg², with interval and floor if `level` is given."""
     weights = gaps.weights
 
-    def error(gaps_sb: Vector) -> Vector:
-        errors: Vector = gaps_sb**2 @ weights
+    def error(gaps_sb: Numbers) -> Numbers:
+        errors: Numbers = gaps_sb**2 @ weights
         return errors
 
     value = float(error(gaps.gaps))
@@ -171,8 +170,8 @@ def _ends_of_squares(gaps: Gaps, level: float) -> tuple[float, float]:
 def largest_gap(gaps: Gaps, level: float | None = None) -> Estimate:
     """Return max |g|, with interval and floor if `level` is given."""
 
-    def error(gaps_sb: Vector) -> Vector:
-        errors: Vector = np.abs(gaps_sb).max(axis=-1)
+    def error(gaps_sb: Numbers) -> Numbers:
+        errors: Numbers = np.abs(gaps_sb).max(axis=-1)
         return errors
 
     value = float(error(gaps.gaps))
@@ -188,7 +187,7 @@ def _extra(classes: int) -> float:
 
 
 def _estimate(
-    value: float, ends: tuple[float, float], error: Callable[[Vector], Vector], gaps: Gaps
+    value: float, ends: tuple[float, float], error: Callable[[Numbers], Numbers], gaps: Gaps
 ) -> Estimate:
     """Return an estimate whose interval contains its value.
 

@@ -8,14 +8,13 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from recalib.core.arrays import Numbers
 from recalib.metrics.base import Estimate
 from recalib.metrics.binned import ClassMetric
 from recalib.metrics.intervals import interval_of_unbiased_square
 from recalib.metrics.quadratic_form import QuadraticForm
 from recalib.stats.class_bins import ClassBins
 from recalib.stats.sums import Moments
-
-Vector = NDArray[np.float64]
 
 #: Rows at the calibrated frequency that are added to each bin for its variance: a sample variance
 #: of two or three rows is mostly noise, and its square, which the interval needs, is too large.
@@ -90,11 +89,11 @@ class _Bins:
         return cls(len(state.count), state.rows, sums.select(sums.weight > 0))
 
     @property
-    def gaps(self) -> Vector:
+    def gaps(self) -> Numbers:
         return (self.sums.correct - self.sums.confidence) / self.sums.weight
 
     @property
-    def weights(self) -> Vector:
+    def weights(self) -> Numbers:
         return self.sums.weight / (self.rows * self.classes)
 
     def squared_error(self) -> float:
@@ -112,11 +111,11 @@ class _Bins:
         # 4/K as in `Gaps.from_sums`: q is neither 0 nor 1 if all rows are right.
         extra = 4 / self.classes
 
-        def binomial(frequencies: Vector) -> Vector:
+        def binomial(frequencies: Numbers) -> Numbers:
             q = (frequencies * n + _PRIOR_ROWS * p + extra) / (n + _PRIOR_ROWS + 2 * extra)
             return np.asarray(q * (1 - q))
 
-        def variances_under(sizes: Vector) -> Vector:
+        def variances_under(sizes: Numbers) -> Numbers:
             """Return the variances under gaps of these sizes, as the function `variances_under`."""
             tested = binomial(np.clip(p + np.copysign(sizes, gaps), 0, 1))
             return np.asarray(variances * np.where(sizes > 0, tested / observed, 1.0))

@@ -7,14 +7,12 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.core.arrays import Floats
+from recalib.core.arrays import Floats, Numbers
 from recalib.metrics.base import Estimate, Metric
 from recalib.metrics.calibration_gaps import Gaps, mean_gap
 from recalib.metrics.equal_mass import bin_start
 from recalib.metrics.predictions import Predictions
 from recalib.stats.sums import Moments, moments
-
-Vector = NDArray[np.float64]
 
 
 class ClasswiseEqualMassError(Metric):
@@ -38,7 +36,7 @@ class ClasswiseEqualMassError(Metric):
     takes_weights: ClassVar[bool] = False
 
     def measure(
-        self, predictions: Predictions, level: float | None = None, weights: Vector | None = None
+        self, predictions: Predictions, level: float | None = None, weights: Numbers | None = None
     ) -> Estimate:
         rows, classes = predictions.probabilities.shape
         count = min(self.bins, rows)

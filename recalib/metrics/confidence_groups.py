@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from recalib.core.arrays import Numbers
 from recalib.metrics.predictions import Ties
 from recalib.stats.cells import cell_edges
 from recalib.stats.groups import group_sums
 from recalib.stats.sums import Cells, Moments
-
-Vector = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,17 +37,17 @@ class ConfidenceGroups:
     #: The same sums as above with w² for w.
     squared: Moments
     #: The largest difference of confidences within a group.
-    widths: Vector
+    widths: Numbers
 
     @classmethod
     def from_rows(
-        cls, ties: Ties, correct: NDArray[np.bool_], weights: Vector | None = None
+        cls, ties: Ties, correct: NDArray[np.bool_], weights: Numbers | None = None
     ) -> ConfidenceGroups:
         """Return groups of tied rows from their ties, correctness and weights (N,)."""
         values, group, rows = ties
         p, rows, size = values.astype(np.float64), rows.astype(np.int64), len(values)
 
-        def moments(w: Vector | None) -> Moments:
+        def moments(w: Numbers | None) -> Moments:
             counts = rows if w is None else group_sums(group, w, size)
             hits = group_sums(group, correct if w is None else w * correct, size)
             return Moments(counts, counts * p, counts * p**2, hits, hits * p)
@@ -76,22 +75,22 @@ class ConfidenceGroups:
         return Moments(self.counts, *sums)
 
     @cached_property
-    def ends(self) -> NDArray[np.int64] | Vector:
+    def ends(self) -> NDArray[np.int64] | Numbers:
         """The number of rows before each group, and N; (G + 1,)."""
         return np.concatenate([[0], np.cumsum(self.counts)])
 
     @property
-    def means(self) -> Vector:
+    def means(self) -> Numbers:
         """The mean confidence of each group."""
-        means: Vector = self.confidence / self.counts
+        means: Numbers = self.confidence / self.counts
         return means
 
     @property
-    def spreads(self) -> Vector:
+    def spreads(self) -> Numbers:
         """Σ(p − p̄)² of each group."""
         return np.maximum(self.confidence_squared - self.confidence * self.means, 0)
 
-    def hits_before(self, rows: NDArray[np.int64]) -> tuple[Vector, Vector]:
+    def hits_before(self, rows: NDArray[np.int64]) -> tuple[Numbers, Numbers]:
         """Return the least and the largest possible Σy of the first `rows` rows, for each of them.
 
         The rows of a group may be in any order.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from recalib.core.arrays import Numbers
 from recalib.errors import InputError
 from recalib.metrics.base import Estimate
 from recalib.metrics.binned import BinMetric, ClassMetric
@@ -16,8 +16,6 @@ from recalib.metrics.top5_accuracy import TOP, is_among_largest
 from recalib.stats.class_bins import ClassBins
 from recalib.stats.groups import row_chunks
 from recalib.stats.sums import Bins
-
-Vector = NDArray[np.float64]
 
 
 class ExpectedCalibrationError(BinMetric):
@@ -99,7 +97,7 @@ class BinaryCalibrationError(BinMetric):
     def is_defined_for(cls, classes: int) -> bool:
         return classes == 2
 
-    def add(self, state: Bins, predictions: Predictions, weights: Vector | None = None) -> None:
+    def add(self, state: Bins, predictions: Predictions, weights: Numbers | None = None) -> None:
         super().add(state, predictions.of_class(1), weights)
 
     def estimate(self, state: Bins, level: float | None = None) -> Estimate:
@@ -152,7 +150,7 @@ class TopKError(BinMetric):
     def is_defined_for(cls, classes: int) -> bool:
         return classes > TOP
 
-    def add(self, state: Bins, predictions: Predictions, weights: Vector | None = None) -> None:
+    def add(self, state: Bins, predictions: Predictions, weights: Numbers | None = None) -> None:
         p_nk, k = predictions.probabilities, min(self.k, predictions.classes)
         sums = np.empty(len(p_nk), p_nk.dtype)
         for rows in row_chunks(p_nk.shape):

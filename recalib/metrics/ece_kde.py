@@ -5,15 +5,12 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from recalib.core.arrays import Integers
+from recalib.core.arrays import Integers, Numbers
 from recalib.metrics.base import Estimate, Metric
 from recalib.metrics.kernel_noise import KernelEstimates, estimate_with_noise
 from recalib.metrics.kernels import best_bandwidth, smooth
 from recalib.metrics.predictions import Predictions
-
-Values = NDArray[np.float64]
 
 
 class _KernelMetric(Metric):
@@ -43,7 +40,7 @@ class KernelError(_KernelMetric):
     summary: ClassVar[str] = "expected calibration error by kernels instead of bins"
 
     def measure(
-        self, predictions: Predictions, level: float | None = None, weights: Values | None = None
+        self, predictions: Predictions, level: float | None = None, weights: Numbers | None = None
     ) -> Estimate:
         p = predictions.confidences.astype(np.float64)
         labels = predictions.correct.astype(np.int64)
@@ -68,7 +65,7 @@ class ClasswiseKernelError(_KernelMetric):
     summary: ClassVar[str] = "mean over classes of each column's calibration error by kernels"
 
     def measure(
-        self, predictions: Predictions, level: float | None = None, weights: Values | None = None
+        self, predictions: Predictions, level: float | None = None, weights: Numbers | None = None
     ) -> Estimate:
         p, labels = predictions.probabilities.astype(np.float64), predictions.labels
         parts = [_of_event(column, labels, k) for k, column in enumerate(p.T)]
@@ -92,7 +89,7 @@ class CanonicalKernelError(_KernelMetric):
     summary: ClassVar[str] = "distance of all probabilities from frequencies nearby, by kernels"
 
     def measure(
-        self, predictions: Predictions, level: float | None = None, weights: Values | None = None
+        self, predictions: Predictions, level: float | None = None, weights: Numbers | None = None
     ) -> Estimate:
         p = predictions.probabilities.astype(np.float64)
         outcomes = np.zeros_like(p)
@@ -106,7 +103,7 @@ class CanonicalKernelError(_KernelMetric):
         return estimate_with_noise(value, [part], predictions.labels, p, level)
 
 
-def _of_event(p: Values, labels: Integers, event: int) -> KernelEstimates:
+def _of_event(p: Numbers, labels: Integers, event: int) -> KernelEstimates:
     """Return the smoothed frequency of the class `event` near each of its probabilities (N,)."""
     pairs = np.stack([p, 1 - p], axis=1)
     bandwidth = best_bandwidth(pairs)

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from recalib.core.arrays import Numbers
 from recalib.metrics.base import Estimate
 from recalib.metrics.binned import BinMetric
 from recalib.metrics.calibration_gaps import Gaps
@@ -17,8 +18,6 @@ from recalib.metrics.predictions import Predictions
 from recalib.stats.bin_indices import bin_indices
 from recalib.stats.groups import group_sums
 from recalib.stats.sums import Bins
-
-Values = NDArray[np.float64]
 
 #: The smallest number of fine bins in a stream's state.
 _FINE_BINS = 4096
@@ -55,7 +54,7 @@ class LabelBinnedError(BinMetric):
         return -(-_FINE_BINS // self.bins)
 
     def measure(
-        self, predictions: Predictions, level: float | None = None, weights: Values | None = None
+        self, predictions: Predictions, level: float | None = None, weights: Numbers | None = None
     ) -> Estimate:
         state = Bins(self.bins, weighted=weights is not None)
         self.add(state, predictions, weights)
@@ -95,13 +94,13 @@ class _Rows:
 
     #: The bin of each row.
     bins: NDArray[np.intp]
-    confidences: Values
-    weights: Values
+    confidences: Numbers
+    weights: Numbers
     #: Σwy of each bin, (M,).
-    hits: Values
+    hits: Numbers
 
     @property
-    def accuracies(self) -> Values:
+    def accuracies(self) -> Numbers:
         """The accuracy of each bin, (M,); 0 for an empty one."""
         totals = group_sums(self.bins, self.weights, len(self.hits))
         return np.divide(self.hits, totals, out=np.zeros(len(self.hits)), where=totals > 0)
@@ -116,9 +115,9 @@ def _estimate(rows: _Rows, gaps: Gaps, level: float | None) -> Estimate:
     order = np.argsort(rows.confidences)  # bins ascend with the confidence
     members = np.split(order, np.flatnonzero(np.diff(rows.bins[order])) + 1)
 
-    def error(sample: Values) -> Values:
+    def error(sample: Numbers) -> Numbers:
         accuracies = sample + gaps.confidences
-        total: Values = np.zeros(len(sample))
+        total: Numbers = np.zeros(len(sample))
         for points, at in zip(accuracies.T, members, strict=True):
             total += _distances(points, rows.confidences[at], rows.weights[at])
         total /= rows.weights.sum()
@@ -128,10 +127,10 @@ def _estimate(rows: _Rows, gaps: Gaps, level: float | None) -> Estimate:
     return Estimate(value, min(low, value), max(high, value), *floors)
 
 
-def _distances(points: Values, ascending: Values, weights: Values) -> Values:
+def _distances(points: Numbers, ascending: Numbers, weights: Numbers) -> Numbers:
     """Return Σ w|point − value| over the `ascending` values (n,), for each point (S,)."""
     below = np.searchsorted(ascending, points)
     masses = np.concatenate([[0.0], np.cumsum(weights)])
     sums = np.concatenate([[0.0], np.cumsum(weights * ascending)])
-    total: Values = points * (2 * masses[below] - masses[-1]) + sums[-1] - 2 * sums[below]
+    total: Numbers = points * (2 * masses[below] - masses[-1]) + sums[-1] - 2 * sums[below]
     return total

@@ -9,13 +9,13 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from recalib.core.arrays import Numbers
 from recalib.metrics.base import Estimate
 from recalib.metrics.binned import GroupMetric
 from recalib.metrics.calibration_gaps import Gaps, mean_gap, root_mean_squared_gap
 from recalib.metrics.confidence_groups import ConfidenceGroups
 from recalib.metrics.predictions import Predictions
 
-Vector = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 #: With more bins than this, only the bins at the ends of groups are separate.
@@ -66,7 +66,7 @@ class EqualMassBins:
     bins: int
 
     @cached_property
-    def _cuts(self) -> NDArray[np.int64] | Vector:
+    def _cuts(self) -> NDArray[np.int64] | Numbers:
         """The number of rows before each bin, and N; (M + 1,).
 
         Above 65,536 bins, neighbours inside a group, which have equal gaps, are one bin.
@@ -85,16 +85,16 @@ class EqualMassBins:
         return bin_start(np.union1d(holds, holds + 1), rows, count)
 
     @cached_property
-    def sizes(self) -> NDArray[np.int64] | Vector:
+    def sizes(self) -> NDArray[np.int64] | Numbers:
         """The number of rows in each bin, (M,)."""
         return np.diff(self._cuts)
 
     @cached_property
-    def gaps(self) -> Vector:
+    def gaps(self) -> Numbers:
         """Accuracy minus mean confidence of each bin, (M,)."""
         residuals = self.groups.correct - self.groups.confidence
         sums = np.concatenate([[0.0], np.cumsum(residuals)])
-        gaps: Vector = np.diff(np.interp(self._cuts, self.groups.ends, sums)) / self.sizes
+        gaps: Numbers = np.diff(np.interp(self._cuts, self.groups.ends, sums)) / self.sizes
         return gaps
 
     def mean(self, order: int) -> float:
@@ -136,7 +136,7 @@ class EqualMassBins:
         )
 
 
-def _mean(values: Vector, sizes: NDArray[np.int64] | Vector, order: int) -> float:
+def _mean(values: Numbers, sizes: NDArray[np.int64] | Numbers, order: int) -> float:
     return float((np.sum(sizes * values**order) / sizes.sum()) ** (1 / order))
 
 

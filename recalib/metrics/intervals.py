@@ -17,11 +17,10 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from recalib.core.arrays import Numbers
 from recalib.metrics.quadratic_form import QuadraticForm
 
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
-VariancesUnder = Callable[[Vector], Vector]
+VariancesUnder = Callable[[Numbers], Numbers]
 
 #: Bins whose noise is simulated; the sum of the others, which are smaller, is treated as normal.
 _SIMULATED_BINS = 6
@@ -31,9 +30,9 @@ _FAR = 2000.0
 
 
 def interval_of_mean_gap(
-    weights: Vector,
-    gaps: Vector,
-    variances: Vector,
+    weights: Numbers,
+    gaps: Numbers,
+    variances: Numbers,
     level: float,
     *,
     rows: int,
@@ -85,9 +84,9 @@ def interval_of_mean_gap(
 
 
 def interval_of_mean_squared_gap(
-    weights: Vector,
-    gaps: Vector,
-    variances: Vector,
+    weights: Numbers,
+    gaps: Numbers,
+    variances: Numbers,
     level: float,
     *,
     rows: int,
@@ -113,7 +112,7 @@ def interval_of_mean_squared_gap(
     high = _crossing(lambda theta: _at_most(t, *law(theta)), tail * chance, 1.0)
     shares = _share_variance(weights, gaps, variances, 2 * np.log(len(gaps) + 1)) * t / (4 * rows)
 
-    def furthest(tested: Vector) -> float:
+    def furthest(tested: Numbers) -> float:
         error = np.sqrt(copies * float(np.max(weights * tested)) + shares)
         return min(high, float(np.sqrt(t) - scipy.special.ndtri(tail) * error) ** 2)
 
@@ -125,9 +124,9 @@ def interval_of_mean_squared_gap(
 
 def interval_of_unbiased_square(
     estimate: float,
-    weights: Vector,
-    gaps: Vector,
-    variances: Vector,
+    weights: Numbers,
+    gaps: Numbers,
+    variances: Numbers,
     level: float,
     *,
     rows: int,
@@ -176,14 +175,14 @@ def interval_of_unbiased_square(
     )
 
 
-def _sizes(theta: float, weights: Vector, gaps: Vector, variances: Vector) -> Vector:
+def _sizes(theta: float, weights: Numbers, gaps: Numbers, variances: Numbers) -> Numbers:
     """Return |g| of bins with Σwg² = `theta`, in proportion to the observed gaps minus their noise.
 
     If no gap exceeds its noise, all have the same size.
     """
     parts = np.maximum(gaps**2 - variances, 0)
     total = float(weights @ parts)
-    sizes: Vector = np.sqrt(theta / total * parts if total > 0 else np.full_like(parts, theta))
+    sizes: Numbers = np.sqrt(theta / total * parts if total > 0 else np.full_like(parts, theta))
     return sizes
 
 
@@ -201,7 +200,7 @@ def _at_most(t: float, theta: float, noise: float, variance: float) -> float:
     return float(scipy.special.gammainc(mean**2 / variance, t * mean / variance))
 
 
-def _share_variance(weights: Vector, gaps: Vector, variances: Vector, beyond: float) -> float:
+def _share_variance(weights: Numbers, gaps: Numbers, variances: Numbers, beyond: float) -> float:
     """Return the part of N·Var(T)/θ² due to the random weights of bins: Σwg⁴/θ² − 1.
 
     It uses g² minus `beyond` times its variance. For nearly empty bins `beyond` must exceed the
@@ -215,9 +214,9 @@ def _share_variance(weights: Vector, gaps: Vector, variances: Vector, beyond: fl
 
 
 def _law_of_squares(
-    weights: Vector,
-    gaps: Vector,
-    variances: Vector,
+    weights: Numbers,
+    gaps: Numbers,
+    variances: Numbers,
     rows: int,
     copies: int,
     under: VariancesUnder | None,
@@ -247,9 +246,9 @@ def _law_of_squares(
 
 def variances_under(
     counts: NDArray[Any],
-    confidences: Vector,
-    gaps: Vector,
-    variances: Vector,
+    confidences: Numbers,
+    gaps: Numbers,
+    variances: Numbers,
     extra: float = 2.0,
 ) -> VariancesUnder:
     """Return a function from the sizes of gaps (B,) to the variances under gaps of these sizes.
@@ -261,15 +260,15 @@ def variances_under(
     """
     slope, start = counts / (counts + 2 * extra), extra / (counts + 2 * extra)
 
-    def binomial(accuracies: Vector) -> Vector:
+    def binomial(accuracies: Numbers) -> Numbers:
         # Minimum and maximum are faster than `np.clip`: a root takes a dozen of these calls.
-        q: Vector = np.minimum(np.maximum(accuracies, 0), 1) * slope + start
+        q: Numbers = np.minimum(np.maximum(accuracies, 0), 1) * slope + start
         return q * (1 - q)
 
     scales = variances / binomial(confidences + gaps)
     signs = np.copysign(1.0, gaps)
 
-    def under(sizes: Vector) -> Vector:
+    def under(sizes: Numbers) -> Numbers:
         tested = binomial(confidences + sizes * signs) * scales
         return np.where(sizes > 0, tested, variances)
 
@@ -277,7 +276,7 @@ def variances_under(
 
 
 def interval_of_convex_error(
-    value: float, weights: Vector, variances: Vector, level: float
+    value: float, weights: Numbers, variances: Numbers, level: float
 ) -> tuple[float, float]:
     """Return an interval for θ = Σ w·f(a) around `value`, Σ w·f(â), within [0, 1].
 
@@ -293,7 +292,7 @@ def interval_of_convex_error(
 
 
 def interval_of_largest_gap(
-    confidences: Vector, accuracies: Vector, counts: NDArray[Any], level: float
+    confidences: Numbers, accuracies: Numbers, counts: NDArray[Any], level: float
 ) -> tuple[float, float]:
     """Return an interval for max |g| around max |ĝ|, within [0, 1].
 
@@ -313,7 +312,7 @@ def interval_of_largest_gap(
 class _Noise:
     """The distribution of Σ c(|x + z| − x): simulated for the largest c, normal for the others."""
 
-    def __init__(self, scales: Matrix, extra_variance: float) -> None:
+    def __init__(self, scales: Numbers, extra_variance: float) -> None:
         """Take descending scales c (G, copies); a row of them shares one z.
 
         `extra_variance` is the variance of an independent normal term.
@@ -325,7 +324,7 @@ class _Noise:
         self.total = float(self.scales.sum()), float(self.rest.sum())
         self.sums = self.scales.sum(axis=1), float(np.sum(self.rest.sum(axis=1) ** 2))
 
-    def at(self, x: Matrix) -> _Ends:
+    def at(self, x: Numbers) -> _Ends:
         """Return the distribution at distances x, (G, copies)."""
         distance, rest = x[:_SIMULATED_BINS], x[_SIMULATED_BINS:]
         drawn = np.einsum("sgk,gk->s", np.abs(distance + self.z[:, :, None]), self.scales)
@@ -346,7 +345,7 @@ class _Noise:
 class _Ends:
     """A mixture of normal variables with these means and one deviation."""
 
-    means: Vector
+    means: Numbers
     deviation: float
 
     def at_most(self, value: float) -> float:
@@ -372,7 +371,7 @@ def _crossing(tail_of: Callable[[float], float], target: float, beyond: float) -
     )
 
 
-def clopper_pearson(shares: Vector, counts: NDArray[Any], tail: float) -> tuple[Vector, Vector]:
+def clopper_pearson(shares: Numbers, counts: NDArray[Any], tail: float) -> tuple[Numbers, Numbers]:
     """Return an interval for a proportion; each end misses it with probability at most `tail`."""
     successes = np.rint(shares * counts)
     failures = counts - successes
@@ -382,7 +381,7 @@ def clopper_pearson(shares: Vector, counts: NDArray[Any], tail: float) -> tuple[
     return np.where(successes > 0, low, 0.0), np.where(failures > 0, high, 1.0)
 
 
-def _in_groups(scales: Vector, sizes: Vector, copies: int) -> tuple[Matrix, Matrix]:
+def _in_groups(scales: Numbers, sizes: Numbers, copies: int) -> tuple[Numbers, Numbers]:
     """Return both as (G, copies), by descending scale; the last row is padded with 0."""
     # Rounding must not choose among bins of equal scale, of which some are simulated.
     order = np.argsort(-np.round(scales / scales.max(), 9), kind="stable")
@@ -393,25 +392,25 @@ def _in_groups(scales: Vector, sizes: Vector, copies: int) -> tuple[Matrix, Matr
     return first, second
 
 
-def _variance_of_shares(weights: Vector, gaps: Vector, variances: Vector) -> float:
+def _variance_of_shares(weights: Numbers, gaps: Numbers, variances: Numbers) -> float:
     """Return N times the variance of Σ w|g| due to random weights: the variance of |g|."""
     squares = float(np.sum(weights * np.maximum(gaps**2 - variances, 0)))
     return max(squares - float(np.sum(weights * np.abs(gaps))) ** 2, 0.0)
 
 
-def _folded_normal_moments(x: Matrix) -> tuple[Matrix, Matrix]:
+def _folded_normal_moments(x: Numbers) -> tuple[Numbers, Numbers]:
     """Return mean and variance of |x + z|."""
     mean = np.sqrt(2 / np.pi) * np.exp(-(x**2) / 2) + x * (1 - 2 * scipy.special.ndtr(-x))
     return mean, np.maximum(1 + x**2 - mean**2, 0)
 
 
 @lru_cache
-def _normal_draws() -> Matrix:
+def _normal_draws() -> Numbers:
     """Return fixed draws (S, G): the S quantiles of a normal variable, shuffled in each column.
 
     A single bin then has its exact distribution, and sums vary less than those of random draws.
     """
     scores = scipy.special.ndtri((np.arange(_DRAWS) + 0.5) / _DRAWS)
     columns = np.tile(scores[:, None], (1, _SIMULATED_BINS))
-    shuffled: Matrix = np.random.default_rng(0).permuted(columns, axis=0)
+    shuffled: Numbers = np.random.default_rng(0).permuted(columns, axis=0)
     return shuffled

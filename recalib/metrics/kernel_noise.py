@@ -14,11 +14,9 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from recalib.core.arrays import Integers
+from recalib.core.arrays import Integers, Numbers
 from recalib.metrics.base import Estimate
 from recalib.metrics.kernels import kernel_weights, spread_rows
-
-Values = NDArray[np.float64]
 
 _DRAWS = 200
 #: Rows at which noise is simulated.
@@ -30,19 +28,19 @@ class KernelEstimates:
     """Kernel estimates of outcome frequencies at each row."""
 
     #: (N, C), the points that the kernels compare.
-    rows: Values
+    rows: Numbers
     bandwidth: float
     #: (D,), the classes of the outcomes; 1 for a single event.
     outcomes: NDArray[np.intp]
     #: (N, D), their probabilities.
-    probabilities: Values
+    probabilities: Numbers
     #: (N, D), leave-one-out kernel means.
-    means: Values
+    means: Numbers
     #: (N,), the mean kernel weight of each row.
-    weight: Values
+    weight: Numbers
 
     @property
-    def gaps(self) -> Values:
+    def gaps(self) -> Numbers:
         """The gaps (N, D)."""
         return self.means - self.probabilities
 
@@ -50,7 +48,7 @@ class KernelEstimates:
 class _Noise:
     """Draws (S,) of noise and of the error of a calibrated model, summed over outcomes."""
 
-    def __init__(self, labels: Integers, probabilities: Values, extra: float) -> None:
+    def __init__(self, labels: Integers, probabilities: Numbers, extra: float) -> None:
         rng = np.random.default_rng(0)
         self._labels = labels
         #: The correction of squared residuals for rare events (Agresti and Coull, 1998).
@@ -77,8 +75,10 @@ class _Noise:
                 signs = np.where(gaps < 0, -1.0, 1.0)[:, None]
                 least = np.maximum(np.abs(gaps) - reach * errors[:, d], 0)[:, None]
 
-                def excess(noise: Values, signs: Values = signs, least: Values = least) -> Values:
-                    total: Values = (np.abs(least + signs * noise) - least).sum(axis=0)
+                def excess(
+                    noise: Numbers, signs: Numbers = signs, least: Numbers = least
+                ) -> Numbers:
+                    total: Numbers = (np.abs(least + signs * noise) - least).sum(axis=0)
                     return total / len(places)
 
                 smoothed_labels = weights @ (self.labels == outcome).astype(np.float64)
@@ -93,7 +93,7 @@ def estimate_with_noise(
     value: float,
     parts: list[KernelEstimates],
     labels: Integers,
-    probabilities: Values,
+    probabilities: Numbers,
     level: float,
     *,
     mean: bool = False,
@@ -146,7 +146,7 @@ def estimate_with_noise(
     return Estimate(value, low, max(min(high, largest), value), *_floor(share * noise.floors))
 
 
-def _drawn_labels(probabilities: Values, rng: np.random.Generator) -> NDArray[np.int32]:
+def _drawn_labels(probabilities: Numbers, rng: np.random.Generator) -> NDArray[np.int32]:
     """Return S labels for each row, (N, S), drawn from its probabilities."""
     cumulative = np.cumsum(probabilities, axis=1)
     uniform = rng.random((len(cumulative), _DRAWS)) * cumulative[:, -1:]
@@ -157,7 +157,7 @@ def _drawn_labels(probabilities: Values, rng: np.random.Generator) -> NDArray[np
     return labels
 
 
-def _lone_row(labels: NDArray[np.int32], parts: list[KernelEstimates], share: float) -> Values:
+def _lone_row(labels: NDArray[np.int32], parts: list[KernelEstimates], share: float) -> Numbers:
     """Return the error of a single row for each of its labels (S,)."""
     total = np.zeros(len(labels))
     for smoothed in parts:
@@ -167,5 +167,5 @@ def _lone_row(labels: NDArray[np.int32], parts: list[KernelEstimates], share: fl
     return share * total
 
 
-def _floor(errors: Values) -> tuple[float, float]:
+def _floor(errors: Numbers) -> tuple[float, float]:
     return float(errors.mean()), float(np.quantile(errors, 0.95))

@@ -19,9 +19,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from recalib.core.arrays import SMALLEST_PROBABILITY
-
-Values = NDArray[np.float64]
+from recalib.core.arrays import SMALLEST_PROBABILITY, Numbers
 
 #: Candidate bandwidths, three in each decade.
 BANDWIDTHS = tuple(float(h) for h in np.logspace(-5, 0, 16))
@@ -31,7 +29,7 @@ _TERMS = 1_000
 _CHUNK = 2**21
 
 
-def kernel_means(p: Values, outcomes: Values, bandwidth: float) -> Values:
+def kernel_means(p: Numbers, outcomes: Numbers, bandwidth: float) -> Numbers:
     """Return Σ_{i≠j} k_ij y_i / Σ_{i≠j} k_ij for each row j, (N, D); for N = 1, y.
 
     Parameters
@@ -46,7 +44,7 @@ def kernel_means(p: Values, outcomes: Values, bandwidth: float) -> Values:
     return smooth(p, outcomes, bandwidth)[0]
 
 
-def smooth(p: Values, outcomes: Values, bandwidth: float) -> tuple[Values, Values]:
+def smooth(p: Numbers, outcomes: Numbers, bandwidth: float) -> tuple[Numbers, Numbers]:
     """Return `kernel_means` and the mean weight of each row in them, (N,), with sum 1."""
     if len(p) == 1:
         return outcomes, np.ones(1)
@@ -58,8 +56,8 @@ def smooth(p: Values, outcomes: Values, bandwidth: float) -> tuple[Values, Value
 
 
 def kernel_weights(
-    p: Values, rows: NDArray[np.intp], bandwidth: float
-) -> Iterator[tuple[NDArray[np.intp], Values]]:
+    p: Numbers, rows: NDArray[np.intp], bandwidth: float
+) -> Iterator[tuple[NDArray[np.intp], Numbers]]:
     """Yield chunks of `rows` with k_ij / Σ_{i≠j} k_ij for their j and all i, 0 at i = j.
 
     It needs at least two rows; the rest as in `kernel_means`.
@@ -74,7 +72,7 @@ def kernel_weights(
         yield chunk, kernels
 
 
-def best_bandwidth(p: Values) -> float:
+def best_bandwidth(p: Numbers) -> float:
     """Return the bandwidth in `BANDWIDTHS` of the largest leave-one-out likelihood of rows (N, C).
 
     As in the source; ties go to the smallest.
@@ -94,7 +92,7 @@ def best_bandwidth(p: Values) -> float:
     return BANDWIDTHS[int(np.argmax(likelihoods))]
 
 
-def _chunks(p: Values, rows: NDArray[np.intp]) -> Iterator[tuple[NDArray[np.intp], Values]]:
+def _chunks(p: Numbers, rows: NDArray[np.intp]) -> Iterator[tuple[NDArray[np.intp], Numbers]]:
     """Yield chunks of `rows` with Σ_c log p_jc · p_ic for their j and all i, −∞ at i = j.
 
     This is the part of a log-kernel that depends on two rows; it is divided by the bandwidth.
@@ -107,14 +105,14 @@ def _chunks(p: Values, rows: NDArray[np.intp]) -> Iterator[tuple[NDArray[np.intp
         yield chunk, products
 
 
-def _log_beta(p: Values, bandwidth: float) -> Values:
+def _log_beta(p: Numbers, bandwidth: float) -> Numbers:
     alpha = p / bandwidth + 1
-    logs: Values = scipy.special.gammaln(alpha).sum(axis=1)
+    logs: Numbers = scipy.special.gammaln(alpha).sum(axis=1)
     logs -= scipy.special.gammaln(alpha.sum(axis=1))
     return logs
 
 
-def spread_rows(p: Values, count: int) -> NDArray[np.intp]:
+def spread_rows(p: Numbers, count: int) -> NDArray[np.intp]:
     """Return at most `count` rows, evenly spread, independent of the order of rows and classes."""
     if len(p) <= count:
         return np.arange(len(p))

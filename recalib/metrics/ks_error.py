@@ -6,9 +6,8 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
-from recalib.core.arrays import Floats
+from recalib.core.arrays import Floats, Numbers
 from recalib.metrics.base import Estimate, Metric
 from recalib.metrics.binned import GroupMetric
 from recalib.metrics.confidence_groups import ConfidenceGroups
@@ -16,8 +15,6 @@ from recalib.metrics.ks_noise import noise_of_columns
 from recalib.metrics.noise_floor import noise_floor
 from recalib.metrics.predictions import Predictions
 from recalib.stats.groups import group_sums
-
-Values = NDArray[np.float64]
 
 _SIDES: tuple[Literal["left", "right"], ...] = ("left", "right")
 #: Runs of rows by confidence whose labels are drawn together for the floor.
@@ -56,7 +53,7 @@ class KsError(GroupMetric):
     summary: ClassVar[str] = "largest distance of cumulative confidence and correctness"
 
     def measure(
-        self, predictions: Predictions, level: float | None = None, weights: Values | None = None
+        self, predictions: Predictions, level: float | None = None, weights: Numbers | None = None
     ) -> Estimate:
         if weights is not None:
             return super().measure(predictions, level, weights)
@@ -100,7 +97,7 @@ class ClasswiseKsError(Metric):
     takes_weights: ClassVar[bool] = False
 
     def measure(
-        self, predictions: Predictions, level: float | None = None, weights: Values | None = None
+        self, predictions: Predictions, level: float | None = None, weights: Numbers | None = None
     ) -> Estimate:
         columns = predictions.probabilities.T
         values = [_distance(p, p[predictions.labels == k]) for k, p in enumerate(columns)]
@@ -133,9 +130,9 @@ def _distance(p: Floats, hits: Floats) -> float:
     return float(largest) / len(p)
 
 
-def _curve(groups: ConfidenceGroups) -> Values:
+def _curve(groups: ConfidenceGroups) -> Numbers:
     """Return 1/N Σ (y − p) of the rows up to the end of each group, (G,)."""
-    curve: Values = np.cumsum(groups.correct - groups.confidence) / groups.ends[-1]
+    curve: Numbers = np.cumsum(groups.correct - groups.confidence) / groups.ends[-1]
     return curve
 
 
@@ -176,8 +173,8 @@ def _floor(groups: ConfidenceGroups) -> tuple[float, float]:
     steps = np.sqrt(spread.sum() / np.array([len(totals), ends[-1]]))
     missed = _OVERSHOOT * (steps[0] - steps[1])
 
-    def error(gaps: Values) -> Values:
-        distances: Values = np.abs(np.cumsum(gaps * totals, axis=1)).max(axis=1) + missed
+    def error(gaps: Numbers) -> Numbers:
+        distances: Numbers = np.abs(np.cumsum(gaps * totals, axis=1)).max(axis=1) + missed
         distances /= totals.sum()
         return distances
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.core.arrays import Floats, Integers
+from recalib.core.arrays import Floats, Integers, Numbers
 from recalib.stats.groups import group_counts, group_sums
-
-Values = NDArray[np.float64]
 
 _DRAWS = 200
 #: Rows for which noise is simulated.
@@ -17,7 +15,7 @@ _ROWS = 2000
 _MAX_DRAWN, _MIN_DRAWS = 2 * 10**8, 20
 
 
-def noise_of_columns(probabilities: Floats, labels: Integers) -> tuple[Values, float, Values]:
+def noise_of_columns(probabilities: Floats, labels: Integers) -> tuple[Numbers, float, Numbers]:
     """Return draws of the noise, a standard error, and draws of the error of a calibrated model.
 
     With s the true cumulative sums and n their noise, max |s + n| ≤ max |s| + max |n|. At t* where
@@ -50,7 +48,7 @@ def noise_of_columns(probabilities: Floats, labels: Integers) -> tuple[Values, f
     return excess, error, _floors(probabilities)
 
 
-def _squares(probabilities: Floats, labels: Integers) -> tuple[Values, Values]:
+def _squares(probabilities: Floats, labels: Integers) -> tuple[Numbers, Numbers]:
     """Return E r_k², (K,), and the part of it that is not observed, (K,).
 
     E r_k² is the larger of the sample's with 4/K added errors and that of a calibrated model.
@@ -65,7 +63,7 @@ def _squares(probabilities: Floats, labels: Integers) -> tuple[Values, Values]:
     return squares / rows, (squares - observed) / rows
 
 
-def _multiplier_draws(probabilities: Floats, labels: Integers, extra: Values) -> Values:
+def _multiplier_draws(probabilities: Floats, labels: Integers, extra: Numbers) -> Numbers:
     """Return draws (S,) of the mean over classes of max_t |1/N Σ ε_i r_ik 1[p_ik ≤ t]|."""
     rows, classes = probabilities.shape
     normal = np.random.default_rng(0).standard_normal((rows, _DRAWS))
@@ -77,11 +75,11 @@ def _multiplier_draws(probabilities: Floats, labels: Integers, extra: Values) ->
         curves = np.cumsum(normal[order] * sizes[:, None], axis=0)
         ends = np.append(p[1:] != p[:-1], True)
         total += np.abs(curves[ends]).max(axis=0)
-    excess: Values = total / (rows * classes)
+    excess: Numbers = total / (rows * classes)
     return excess
 
 
-def _floors(probabilities: Floats) -> Values:
+def _floors(probabilities: Floats) -> Numbers:
     """Return the error for each draw of labels, (S,).
 
     A curve falls between events, so its extremes are just before or at an event, or at the end.
@@ -110,7 +108,7 @@ def _floors(probabilities: Floats) -> Values:
     return errors
 
 
-def _expected_sums(probabilities: Floats) -> tuple[Values, Values, NDArray[np.int64]]:
+def _expected_sums(probabilities: Floats) -> tuple[Numbers, Numbers, NDArray[np.int64]]:
     """Return for each p_ik the column's sum below it, the sum up to it, and its place; (N, K).
 
     Equal probabilities of a column share a place; the places of a class are above those of the

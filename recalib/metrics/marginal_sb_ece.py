@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from recalib.core.arrays import Numbers
 from recalib.metrics.base import Estimate, Metric
 from recalib.metrics.predictions import Predictions
 from recalib.ops.formulas import soft_binned_power
 from recalib.ops.numpy_ops import NumpyOps
-
-Vector = NDArray[np.float64]
 
 
 class SoftBinnedMarginalError(Metric):
@@ -53,7 +51,7 @@ class SoftBinnedMarginalError(Metric):
         self.temperature = temperature
 
     def measure(
-        self, predictions: Predictions, level: float | None = None, weights: Vector | None = None
+        self, predictions: Predictions, level: float | None = None, weights: Numbers | None = None
     ) -> Estimate:
         ones = np.ones(len(predictions)) if weights is None else weights / weights.mean()
         powers = [

@@ -21,11 +21,10 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from recalib.core.arrays import Numbers
 from recalib.metrics.base import Estimate, StreamingMetric
 from recalib.metrics.predictions import Predictions
 from recalib.stats.sums import Means
-
-Vector = NDArray[np.float64]
 
 
 class RowMean(StreamingMetric[Means]):
@@ -39,7 +38,7 @@ class RowMean(StreamingMetric[Means]):
     def state(self, classes: int, *, weighted: bool = False) -> Means:
         return Means()
 
-    def add(self, state: Means, predictions: Predictions, weights: Vector | None = None) -> None:
+    def add(self, state: Means, predictions: Predictions, weights: Numbers | None = None) -> None:
         state.add(self.scores(predictions), weights)
 
     def estimate(self, state: Means, level: float | None = None) -> Estimate:
@@ -53,7 +52,7 @@ class RowFraction(RowMean):
         return fraction_estimate(state.totals, level)
 
 
-def mean_estimate(totals: Vector, level: float | None) -> Estimate:
+def mean_estimate(totals: Numbers, level: float | None) -> Estimate:
     """Return the mean of scores of at least 0 with Student's t interval, from totals of `Means`.
 
     There is no interval if the effective size is below 2, as for a single row. The coverage is
@@ -69,7 +68,7 @@ def mean_estimate(totals: Vector, level: float | None) -> Estimate:
     return Estimate(wx / w, max(wx / w - half, 0.0), wx / w + half)
 
 
-def fraction_estimate(totals: Vector, level: float | None, *, parts: int = 1) -> Estimate:
+def fraction_estimate(totals: Numbers, level: float | None, *, parts: int = 1) -> Estimate:
     """Return the mean of fractions in [0, 1], such as events 0 and 1, with Wilson's interval.
 
     Parameters
@@ -88,7 +87,7 @@ def fraction_estimate(totals: Vector, level: float | None, *, parts: int = 1) ->
     return Estimate(share, min(float(low), share), max(float(high), share))
 
 
-def _variance(totals: Vector) -> float:
+def _variance(totals: Numbers) -> float:
     """Return Σ w²(x − m)²/(Σw)²."""
     _, w, v, wx, vx, vxx = totals.tolist()
     mean = wx / w

@@ -9,7 +9,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-Vector = NDArray[np.float64]
+from recalib.core.arrays import Numbers
 
 #: The number of draws over all bins, and the limits on the draws of each bin. The errors of many
 #: bins average, so fewer draws are enough.
@@ -26,10 +26,10 @@ _PART = 256
 
 
 def noise_floor(
-    statistic: Callable[[NDArray[np.float64]], Vector],
+    statistic: Callable[[NDArray[np.float64]], Numbers],
     counts: NDArray[np.int64],
-    confidences: Vector,
-    variances: Vector,
+    confidences: Numbers,
+    variances: Numbers,
 ) -> tuple[float, float]:
     """Return mean and 95th percentile of an error of a perfectly calibrated model's gaps.
 
@@ -71,7 +71,7 @@ def _shared_gaps(
 
 
 def drawn_gaps(
-    counts: NDArray[np.int64], confidences: Vector, variances: Vector, draws: int
+    counts: NDArray[np.int64], confidences: Numbers, variances: Numbers, draws: int
 ) -> Iterator[NDArray[np.float64]]:
     """Yield chunks of gaps (S, B) of a perfectly calibrated model, see `noise_floor`.
 
@@ -106,7 +106,7 @@ def drawn_gaps(
 
 
 def _quantiles(
-    counts: NDArray[np.int64], share: Vector, draws: int, shifts: Vector
+    counts: NDArray[np.int64], share: Numbers, draws: int, shifts: Numbers
 ) -> NDArray[np.float64]:
     """Return ascending quantiles (B, S) of the successes in n rows, at (s + u)/S; u is a shift."""
     quantiles = np.empty((len(counts), draws))
@@ -126,7 +126,7 @@ def _quantiles(
 
 
 def _exact_quantiles(
-    counts: NDArray[np.int64], share: Vector, draws: int, shifts: Vector
+    counts: NDArray[np.int64], share: Numbers, draws: int, shifts: Numbers
 ) -> NDArray[np.int64]:
     """Return `_quantiles` of binomial variables with a variance below `_NORMAL`."""
     # The rarer result has a mean below 2 · _NORMAL, and its probabilities do not underflow.

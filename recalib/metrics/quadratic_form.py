@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
-Vector = NDArray[np.float64]
+from recalib.core.arrays import Numbers
 
 _SMALLEST = 1e-200
 
@@ -39,10 +38,10 @@ class QuadraticForm:
         ordinate = max(value / self._scale + self._shape, 0.0)
         return float(scipy.special.gammainc(self._shape, ordinate))
 
-    def quantiles(self, probabilities: Vector) -> Vector:
+    def quantiles(self, probabilities: Numbers) -> Numbers:
         """Return the quantiles; 0 if the variance is 0, or so small that its powers are."""
         if self.variance < _SMALLEST:
             return np.zeros_like(probabilities)
         ordinates = scipy.special.gammaincinv(self._shape, probabilities)
-        values: Vector = self._scale * (ordinates - self._shape)
+        values: Numbers = self._scale * (ordinates - self._shape)
         return values

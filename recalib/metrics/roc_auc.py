@@ -7,15 +7,14 @@ from typing import ClassVar
 
 import numpy as np
 import scipy
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from recalib.core.arrays import Numbers
 from recalib.metrics.base import Better, Estimate, StreamingMetric, UndefinedMetricError, Unit
 from recalib.metrics.mean_metrics import wilson
 from recalib.metrics.predictions import Predictions
 from recalib.stats.groups import group_sums
 from recalib.stats.sums import Cells
-
-Vector = NDArray[np.float64]
 
 
 class RocAuc(StreamingMetric[Cells]):
@@ -53,11 +52,11 @@ class RocAuc(StreamingMetric[Cells]):
     def state(self, classes: int, *, weighted: bool = False) -> Cells:
         return Cells(weighted=weighted)
 
-    def add(self, state: Cells, predictions: Predictions, weights: Vector | None = None) -> None:
+    def add(self, state: Cells, predictions: Predictions, weights: Numbers | None = None) -> None:
         state.add(_probabilities(predictions), predictions.labels == 1, weights)
 
     def measure(
-        self, predictions: Predictions, level: float | None = None, weights: Vector | None = None
+        self, predictions: Predictions, level: float | None = None, weights: Numbers | None = None
     ) -> Estimate:
         w = np.ones(len(predictions)) if weights is None else weights
         return _Ranks.from_predictions(predictions, w).estimate(level)
@@ -86,7 +85,7 @@ def roc_auc_of_bins(zeros: ArrayLike, ones: ArrayLike) -> float | None:
     return _Ranks(counts, counts).estimate(None).value
 
 
-def _scores(predictions: Predictions) -> Vector:
+def _scores(predictions: Predictions) -> Numbers:
     """Return the log-odds of class 1, or P(y = 1) of predictions from probabilities, (N,)."""
     if predictions.scores is predictions.probabilities:
         return predictions.probabilities[:, 1].astype(np.float64, copy=False)
@@ -94,12 +93,12 @@ def _scores(predictions: Predictions) -> Vector:
         return np.subtract(predictions.scores[:, 1], predictions.scores[:, 0], dtype=np.float64)
 
 
-def _probabilities(predictions: Predictions) -> Vector:
+def _probabilities(predictions: Predictions) -> Numbers:
     """Return a number in [0, 1] that increases in the score, (N,)."""
     scores = _scores(predictions)
     if predictions.scores is predictions.probabilities:
         return scores
-    probabilities: Vector = scipy.special.expit(scores)
+    probabilities: Numbers = scipy.special.expit(scores)
     return probabilities
 
 
@@ -110,15 +109,15 @@ class _Ranks:
     Arrays are (2, G), of classes 0 and 1: Σw and Σw².
     """
 
-    weights: Vector
-    squared_weights: Vector
+    weights: Numbers
+    squared_weights: Numbers
 
     def __post_init__(self) -> None:
         if not self.weights.any(axis=1).all():
             raise UndefinedMetricError("labels", found="one class", accepted="rows of both classes")
 
     @classmethod
-    def from_predictions(cls, predictions: Predictions, weights: Vector) -> _Ranks:
+    def from_predictions(cls, predictions: Predictions, weights: Numbers) -> _Ranks:
         values, group = np.unique(_scores(predictions), return_inverse=True)
         cells = group + len(values) * (predictions.labels == 1)
         sums = (group_sums(cells, w, 2 * len(values)) for w in (weights, weights**2))

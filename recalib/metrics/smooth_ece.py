@@ -9,6 +9,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from recalib.core.arrays import Numbers
 from recalib.metrics.base import Estimate
 from recalib.metrics.binned import GroupMetric
 from recalib.metrics.confidence_groups import ConfidenceGroups
@@ -17,8 +18,7 @@ from recalib.metrics.predictions import Predictions
 from recalib.stats.groups import group_counts, group_sums
 from recalib.stats.sums import Moments
 
-Vector = NDArray[np.float64]
-Values = NDArray[np.float32] | Vector
+Values = NDArray[np.float32] | Numbers
 
 #: The smallest and largest number of grid cells; the latter resolves bandwidths to `_NARROWEST`.
 _MIN_CELLS, _MAX_CELLS = 2**12, 2**20
@@ -67,7 +67,7 @@ class SmoothError(GroupMetric):
         self,
         predictions: Predictions,
         level: float | None = None,
-        weights: Vector | None = None,
+        weights: Numbers | None = None,
     ) -> Estimate:
         w = np.ones(len(predictions)) if weights is None else weights
         return _estimate(_Points.of_rows(predictions, w), level)
@@ -89,16 +89,16 @@ class _Points:
     wrong rows at theirs.
     """
 
-    confidences: Vector
+    confidences: Numbers
     #: Σw, and Σw².
-    weights: Vector
-    squared_weights: Vector
+    weights: Numbers
+    squared_weights: Numbers
     #: Σw(y − p), and Σw²(y − p)².
-    residuals: Vector
-    squared_residuals: Vector
+    residuals: Numbers
+    squared_residuals: Numbers
 
     @classmethod
-    def of_rows(cls, predictions: Predictions, weights: Vector) -> _Points:
+    def of_rows(cls, predictions: Predictions, weights: Numbers) -> _Points:
         """Return rows with weights (N,)."""
         p = predictions.confidences.astype(np.float64)
         residuals = weights * (predictions.correct - p)
@@ -119,15 +119,15 @@ class _Points:
         return cls(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
     @property
-    def shares(self) -> Vector:
+    def shares(self) -> Numbers:
         """Σw(y − p) of each point, divided by Σw of all."""
-        shares: Vector = self.residuals / self.weights.sum()
+        shares: Numbers = self.residuals / self.weights.sum()
         return shares
 
 
 def _right_and_wrong(
     sums: Moments,
-) -> list[tuple[int, Vector, Vector]]:
+) -> list[tuple[int, Numbers, Numbers]]:
     """Return y, Σw and Σwp of right and of wrong rows, (G,)."""
     wrong, right = sums.by_event()
     return [
@@ -177,7 +177,7 @@ def _estimate(points: _Points, level: float | None) -> Estimate:
     return Estimate(value) if level is None else _with_noise(value, points, level)
 
 
-def smooth_residuals(spectrum: Values, bandwidth: float | Vector) -> Values:
+def smooth_residuals(spectrum: Values, bandwidth: float | Numbers) -> Values:
     """Return 1/N Σ_i K_σ(t, p_i) r_i at t = m/G, (..., G + 1), from the residuals' `spectrum`.
 
     The reflected kernel is a Gaussian on a circle: it multiplies cosine k by exp(−(kπσ)²/2).
@@ -216,7 +216,7 @@ def _with_noise(value: float, points: _Points, level: float) -> Estimate:
     where = np.rint(p * cells).astype(np.intp)
     at = np.flatnonzero(group_counts(where, cells + 1))
 
-    def sums(values: Vector) -> Vector:
+    def sums(values: Numbers) -> Numbers:
         return group_sums(where, values, cells + 1)[at]
 
     # Of the cells: the weight, the effective number of rows, mean confidence and its variance.
@@ -225,7 +225,7 @@ def _with_noise(value: float, points: _Points, level: float) -> Estimate:
     confidences, variances = sums(points.weights * p) / totals, sums(squares * p * (1 - p))
     variances /= totals**2
 
-    def spectra(masses: Vector) -> NDArray[np.float32]:
+    def spectra(masses: Numbers) -> NDArray[np.float32]:
         """Return the spectra (S, G + 1) of residuals (S, B) in the non-empty cells."""
         placed = np.zeros((len(masses), cells + 1), np.float32)
         placed[:, at] = masses
@@ -276,7 +276,7 @@ def _expected_floor(points: _Points) -> float:
     return float(scipy.optimize.brentq(excess, narrowest, 1.0, rtol=0.01, xtol=1e-6))
 
 
-def _spectrum(p: Vector, residuals: Vector, cells: int) -> Vector:
+def _spectrum(p: Numbers, residuals: Numbers, cells: int) -> Numbers:
     """Return Σ_i r_i cos(kπ p_i) for k = 0 to G, (G + 1,), from residuals on a grid of G cells.
 
     Each residual is split among the four nearest grid points by cubic interpolation, with an error
@@ -296,7 +296,7 @@ def _spectrum(p: Vector, residuals: Vector, cells: int) -> Vector:
         point = np.where(point > cells, 2 * cells - point, point)
         masses += group_sums(point, share * residuals, cells + 1)
     masses[1:-1] /= 2  # a cosine transform of type 1 counts inner points twice
-    cosines: Vector = scipy.fft.dct(masses, type=1)
+    cosines: Numbers = scipy.fft.dct(masses, type=1)
     return cosines
 
 
@@ -329,7 +329,7 @@ def _fixed_point(
     return float(scipy.optimize.brentq(excess, low, high, xtol=1e-14, rtol=precision))
 
 
-def _fixed_points(spectra: Values, start: float) -> Vector:
+def _fixed_points(spectra: Values, start: float) -> Numbers:
     """Return `_fixed_point` of each of `spectra` (S, G + 1), (S,), to 0.5%; `start` is a guess.
 
     Secant method for e = log smECE_σ − log σ over x = log σ. Since smECE_σ decreases, e falls at
@@ -351,11 +351,11 @@ def _fixed_points(spectra: Values, start: float) -> Vector:
         step = np.clip(x - excess / slope, low, high) - x
         before, x = excess, x + step
     # At the smallest bandwidth of the grid, the error there.
-    points: Vector = np.where(x <= lowest, np.minimum(sizes, np.exp(x)), np.exp(x))
+    points: Numbers = np.where(x <= lowest, np.minimum(sizes, np.exp(x)), np.exp(x))
     return points
 
 
-def _integral_of_absolute(values: Values) -> Vector:
+def _integral_of_absolute(values: Values) -> Numbers:
     """Return ∫₀¹ |f| of functions that are linear between their `values` at m/G, (..., G + 1)."""
     rows = values.reshape(-1, values.shape[-1])
     sizes = np.abs(rows)
@@ -365,5 +365,5 @@ def _integral_of_absolute(values: Values) -> Vector:
     row, at = np.nonzero(negative[:, 1:] != negative[:, :-1])
     a, b = sizes[row, at], sizes[row, at + 1]
     sums -= group_sums(row, a * b / (a + b), len(rows))
-    integrals: Vector = sums.reshape(values.shape[:-1]) / (values.shape[-1] - 1)
+    integrals: Numbers = sums.reshape(values.shape[:-1]) / (values.shape[-1] - 1)
     return integrals

@@ -15,6 +15,7 @@ from recalib.calibrator import Calibrator
 from recalib.core.arrays import (
     Floats,
     Integers,
+    Numbers,
     WeightKind,
     centre_log_odds,
     log_probabilities,
@@ -42,7 +43,6 @@ from recalib.stats.groups import group_counts
 R = TypeVar("R")
 #: Returns which rows of (n, K) count, (n,).
 _Accepts = Callable[[Floats], NDArray[np.bool_]]
-Numbers = NDArray[np.float64]
 
 #: Bytes of logits that are summed at a time.
 _CHUNK_BYTES = 16 << 20

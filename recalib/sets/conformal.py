@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from recalib.core.arrays import Numbers
 from recalib.core.card import Card, PredictionSets, SetGroups, SetMethod, SetOptions
 from recalib.core.lazy_import import LazyModule
 from recalib.core.options import check_choice
@@ -26,7 +27,6 @@ from recalib.stats.groups import group_counts
 
 special = LazyModule("scipy.special")
 
-_Numbers = NDArray[np.float64]
 
 _REFERENCE = NumpyOps()
 #: By how much thresholds are raised, because served probabilities are float32, and a map with few
@@ -134,7 +134,7 @@ def check_exchangeable(**arguments: Any) -> None:
 
 
 def conformal_sets(
-    p_nk: _Numbers,
+    p_nk: Numbers,
     labels: NDArray[np.intp],
     options: SetOptions,
     *,
@@ -203,8 +203,8 @@ def _place(rows: int, coverage: float) -> int:
 
 
 def _thresholds(
-    scores: _Numbers, groups: NDArray[np.intp], count: int, coverage: float
-) -> tuple[_Numbers, NDArray[np.intp]]:
+    scores: Numbers, groups: NDArray[np.intp], count: int, coverage: float
+) -> tuple[Numbers, NDArray[np.intp]]:
     """Return the threshold of each group, infinite with too few rows, and its rows, (count,)."""
     rows, thresholds = group_counts(groups, count), np.full(count, np.inf)
     for group in np.flatnonzero(rows):

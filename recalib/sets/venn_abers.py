@@ -13,14 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
+from recalib.core.arrays import Numbers
 from recalib.maps.odds_curve import positive_class_odds
 from recalib.maps.one_vs_rest import class_log_odds
 from recalib.maps.venn_abers import VennAbers
 from recalib.ops.base import Array, Ops
-
-_Vector = NDArray[np.float64]
 
 #: Scores this close to that of a row are equal to it: rounding differs between a fit and its use.
 _TIE, _TIE_IN_FLOAT32 = 2.0**-40, 2.0**-20
@@ -31,12 +29,12 @@ class StepTable:
     """log (1 − p0) and log p1 as step functions of a score, (P,) each."""
 
     #: Ascending: the least score of each cell; the first cell has all lower scores too.
-    edges: _Vector
+    edges: Numbers
     #: Both in nats, at most 0.
-    log_q0: _Vector
-    log_p1: _Vector
+    log_q0: Numbers
+    log_p1: Numbers
 
-    def at(self, scores: _Vector) -> tuple[_Vector, _Vector]:
+    def at(self, scores: Numbers) -> tuple[Numbers, Numbers]:
         """Return log (1 − p0) and log p1 at scores, in their shape."""
         cell = np.searchsorted(self.edges[1:], scores, side="right")
         return self.log_q0[cell], self.log_p1[cell]
@@ -62,7 +60,7 @@ class StepTable:
 
 
 def inductive_table(
-    scores: _Vector, rows: _Vector, hits: _Vector, *, is_rounded: bool = False
+    scores: Numbers, rows: Numbers, hits: Numbers, *, is_rounded: bool = False
 ) -> StepTable:
     """Return p0 and p1 of the inductive Venn-Abers predictor.
 
@@ -122,7 +120,7 @@ def intervals(ops: Ops, map: VennAbers, logits: Array, parameters: Mapping[str, 
     return ops.pairs(ops.where(is_known, unmasked, low), ops.where(is_known, unmasked, high))
 
 
-def _upper(rows: _Vector, hits: _Vector) -> _Vector:
+def _upper(rows: Numbers, hits: Numbers) -> Numbers:
     """Return p1 of a score above j of the groups and at most the next, for j from 0 to G.
 
     p1 is a slope of the greatest convex minorant of the cumulative hits over rows, to which the

@@ -5,12 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.core.arrays import Floats, Integers
+from recalib.core.arrays import Floats, Integers, Numbers
 from recalib.stats.bin_indices import bin_indices
 from recalib.stats.groups import group_counts, group_sums, row_chunks
 from recalib.stats.sums import BinSums, Moments, Weights
-
-Vector = NDArray[np.float64]
 
 
 class ClassBins(BinSums):
@@ -25,13 +23,13 @@ class ClassBins(BinSums):
         """N."""
         return int(self.count[0].sum())
 
-    def column_errors(self) -> Vector:
+    def column_errors(self) -> Numbers:
         """Return the calibration error of each class's probability, (K,); at least one row."""
-        errors: Vector = np.abs(self.correct - self.confidence).sum(axis=1)
+        errors: Numbers = np.abs(self.correct - self.confidence).sum(axis=1)
         errors /= self.moments.weight[0].sum()
         return errors
 
-    def add(self, probabilities: Floats, labels: Integers, weights: Vector | None = None) -> None:
+    def add(self, probabilities: Floats, labels: Integers, weights: Numbers | None = None) -> None:
         """Add rows by their probabilities (n, K), labels and weights, (n,).
 
         Few of 1,000 classes have a probability above 1/M in any row. Only those are binned; the
@@ -69,7 +67,7 @@ class ClassBins(BinSums):
         cells: Integers = columns * self.bins + bin_indices(values, self.bins)
         return cells
 
-    def _sums(self, cells: Integers, values: Vector, first: Vector | float = 0.0) -> Vector:
+    def _sums(self, cells: Integers, values: Numbers, first: Numbers | float = 0.0) -> Numbers:
         """Return the sums (K, M) of cells, with those of the `first` bins (K,) added."""
         sums = group_sums(cells, values, self.count.size).reshape(self.count.shape)
         sums[:, 0] += first
@@ -77,7 +75,7 @@ class ClassBins(BinSums):
 
 
 def _large_and_first_bins(
-    probabilities: Floats, scales: Vector, edge: float
+    probabilities: Floats, scales: Numbers, edge: float
 ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.float64]]:
     """Return rows and classes of values above `edge`, and Σw, Σwp and Σwp² of others, (S, 3, K).
 

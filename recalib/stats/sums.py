@@ -13,14 +13,13 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.core.arrays import Floats
+from recalib.core.arrays import Floats, Numbers
 from recalib.stats.bin_indices import bin_indices
 from recalib.stats.cells import CELLS, cell_indices
 from recalib.stats.groups import group_counts, group_sums, row_chunks
 
-Vector = NDArray[np.float64]
 #: Σw: the number of rows, if they have no weights.
-Weights = Vector | NDArray[np.int64]
+Weights = Numbers | NDArray[np.int64]
 
 
 class Moments(NamedTuple):
@@ -28,10 +27,10 @@ class Moments(NamedTuple):
 
     #: Σw, Σwp, Σwp², Σwy and Σwpy.
     weight: Weights
-    confidence: Vector
-    confidence_squared: Vector
+    confidence: Numbers
+    confidence_squared: Numbers
     correct: Weights
-    confidence_correct: Vector
+    confidence_correct: Numbers
 
     def add(self, other: Moments) -> None:
         """Add sums in place."""
@@ -42,15 +41,15 @@ class Moments(NamedTuple):
         """Return the sums of some bins, by a mask."""
         return Moments(*(sums[bins] for sums in self))
 
-    def by_event(self) -> Vector:
+    def by_event(self) -> Numbers:
         """Return Σw of wrong and of right rows, (2, ...)."""
         return np.stack([self.weight - self.correct, self.correct])
 
-    def residual_squares(self) -> Vector:
+    def residual_squares(self) -> Numbers:
         """Return Σw(y − p)² of each bin."""
         return np.maximum(self.correct - 2 * self.confidence_correct + self.confidence_squared, 0)
 
-    def calibrated_squares(self) -> Vector:
+    def calibrated_squares(self) -> Numbers:
         """Return Σwp(1 − p) of each bin."""
         return np.maximum(self.confidence - self.confidence_squared, 0)
 
@@ -66,7 +65,7 @@ class Moments(NamedTuple):
 
 
 def moments(
-    where: NDArray[np.intp], p: Floats, y: NDArray[np.bool_], w: Vector | None, bins: int
+    where: NDArray[np.intp], p: Floats, y: NDArray[np.bool_], w: Numbers | None, bins: int
 ) -> Moments:
     """Return the sums of rows (n,) in the bins `where` (n,); without weights, w is 1."""
     # Wrong and right rows of a bin have separate cells, so few counts give all sums.
@@ -136,7 +135,7 @@ class Means(State):
         """N."""
         return int(self.totals[0])
 
-    def add(self, scores: NDArray[Any], weights: Vector | None = None) -> None:
+    def add(self, scores: NDArray[Any], weights: Numbers | None = None) -> None:
         """Add rows by their scores and weights (n,)."""
         x, count = scores.astype(np.float64, copy=False), len(scores)
         if weights is None:
@@ -161,10 +160,10 @@ class BinSums(State):
     """
 
     count: NDArray[np.int64]
-    confidence: Vector
-    confidence_squared: Vector
-    correct: Vector
-    confidence_correct: Vector
+    confidence: Numbers
+    confidence_squared: Numbers
+    correct: Numbers
+    confidence_correct: Numbers
 
     def __init__(self, shape: tuple[int, ...], weighted: bool) -> None:
         self.weighted = weighted
@@ -196,7 +195,7 @@ class BinSums(State):
         """The bins that hold at least one row, as a mask."""
         return self.count > 0
 
-    def weights_of(self, rows: int, weights: Vector | None) -> Vector | None:
+    def weights_of(self, rows: int, weights: Numbers | None) -> Numbers | None:
         """Return the weights of rows, None if this state has none, and count fractions."""
         if not self.weighted:
             if weights is not None:
@@ -215,7 +214,7 @@ class Bins(BinSums):
         self.bins = bins
 
     def add(
-        self, confidences: Floats, correct: NDArray[np.bool_], weights: Vector | None = None
+        self, confidences: Floats, correct: NDArray[np.bool_], weights: Numbers | None = None
     ) -> None:
         """Add rows by their confidences in [0, 1], correctness and weights, (n,)."""
         weights = self.weights_of(len(correct), weights)
@@ -224,7 +223,7 @@ class Bins(BinSums):
             self._add_chunk(self._bins_of(p), p, correct[rows], w)
 
     def _add_chunk(
-        self, where: NDArray[np.intp], p: Floats, correct: NDArray[np.bool_], w: Vector | None
+        self, where: NDArray[np.intp], p: Floats, correct: NDArray[np.bool_], w: Numbers | None
     ) -> None:
         self.moments.add(moments(where, p, correct, w, self.bins))
         if w is not None:
