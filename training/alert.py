@@ -71,8 +71,7 @@ def make_alert(
     selected = rows.labelled_at - rows.predicted_at <= model.monitoring.maturity_seconds
     promised = None
     if status["segment"] in PROMISES:
-        span, promises = (start, through), assessor.promises
-        found = read_promised(registry, model, version, *span, promises)
+        found = read_promised(registry, model, version, start, through, assessor.promises)
         promised = found.get(status["segment"])
     elif status["segment"] is not None:
         selected &= rows.segment == segment_names(model.monitoring).index(status["segment"])
