@@ -10,31 +10,31 @@ from typing import BinaryIO, ClassVar
 
 import numpy as np
 
-from recalib.errors import InputError, UnsupportedError
-from recalib.files.base import DataFile, Layout, Rows
+from recalib.errors import InputError, TooLargeError, UnsupportedError
+from recalib.files.base import Layout, Numbers
 from recalib.files.raw_arrays import (
+    ArrayFile,
     RawArray,
     Readable,
     StreamView,
     check_dtype,
-    check_row_shape,
-    check_shape,
     open_file,
     read_exactly,
     read_rows,
     size_of,
-    zip_rows,
 )
 
 _MAGIC = b"\x93NUMPY"
 #: The limit of NumPy; the header of a plain array takes 118 bytes.
 _MAX_HEADER_BYTES = 10_000
+#: A column-major array cannot be read in chunks of rows; its size is limited instead.
+_MAX_FORTRAN_BYTES = 64 << 20
 #: Python 3.11's parser, which NumPy uses for headers, sometimes fails in two threads at once:
 #: "AST constructor recursion depth mismatch" (github.com/python/cpython/issues/106905).
 _PARSER = threading.Lock()
 
 
-class NpyFile(DataFile):
+class NpyFile(ArrayFile):
     """A NumPy array file of version 1 or 2, (N, K); labels are in a file of their own."""
 
     name: ClassVar[str] = "npy"
@@ -42,7 +42,7 @@ class NpyFile(DataFile):
     suffixes: ClassVar[tuple[str, ...]] = (".npy",)
 
     def _open(self) -> Layout:
-        self._labels: tuple[BinaryIO, RawArray, int] | None = None
+        self._streams: dict[str, BinaryIO] = {self._declared: self._stream}
         for field, name in (
             ("scores", self._selection.scores),
             ("weights", self._selection.weights),
@@ -50,29 +50,28 @@ class NpyFile(DataFile):
             if name is not None:
                 accepted = "none: an npy file has one array without a name"
                 raise InputError(field, found=f"{name!s:.60}", accepted=accepted)
-        self._scores, self._start = read_header(StreamView(self._stream, 0), self._declared)
-        rows, classes, dtype = check_shape(self._scores, self._declared)
-        check_length(self._scores, size_of(self._stream) - self._start, self._declared)
-        if self._selection.label is not None:
-            stream = open_file(Path(self._selection.label), "label")
-            array, start = read_header(StreamView(stream, 0), "labels")
-            self._labels = (stream, array, start)
-            check_row_shape(array, self._labels_shape(rows, classes))
-            check_length(array, size_of(stream) - start, "labels")
-        return Layout(rows, classes, dtype, has_labels=self._labels is not None)
+        return super()._open()
+
+    def _names(self) -> list[str]:
+        return [self._declared, *filter(None, (self._selection.label,))]
 
     def close(self) -> None:
         super().close()
-        if self._labels is not None:
-            self._labels[0].close()
+        if "labels" in self._streams:
+            self._streams["labels"].close()
 
-    def _read(self, step: int) -> Iterator[Rows]:
-        window = StreamView(self._stream, self._start)
-        scores = read_rows(window, self._scores, step, self._declared)
-        if self._labels is None:
-            return zip_rows(scores)
-        stream, array, start = self._labels
-        return zip_rows(scores, read_rows(StreamView(stream, start), array, step, "labels"))
+    def _array(self, name: str, field: str) -> RawArray:
+        if field == "labels":
+            self._streams[field] = open_file(Path(name), "label")
+        stream = self._streams[field]
+        array, start = read_header(StreamView(stream, 0), field)
+        check_length(array, size_of(stream) - start, field)
+        return array
+
+    def _rows(self, name: str, array: RawArray, step: int, field: str) -> Iterator[Numbers]:
+        view = StreamView(self._streams[field], 0)
+        read_header(view, field)
+        return read_rows(view, array, step, field)
 
 
 def read_header(stream: Readable, field: str) -> tuple[RawArray, int]:
@@ -127,4 +126,15 @@ def _parse(header: bytes, version: tuple[int, int], field: str) -> RawArray:
             field, found="an npy header that does not parse", accepted="a header that numpy wrote"
         ) from error
     check_dtype(dtype, field)
-    return RawArray(dtype, tuple(int(length) for length in shape), fortran)
+    array = RawArray(dtype, tuple(int(length) for length in shape), fortran)
+    _check_order(array, field)
+    return array
+
+
+def _check_order(array: RawArray, field: str) -> None:
+    if array.fortran and array.nbytes > _MAX_FORTRAN_BYTES:
+        raise TooLargeError(
+            field,
+            found=f"{array.nbytes >> 20} MiB in Fortran order, which cannot be read row by row",
+            accepted="C order (save numpy.ascontiguousarray(array))",
+        )

@@ -7,18 +7,15 @@ from collections.abc import Iterator
 from typing import BinaryIO, ClassVar
 
 from recalib.errors import InputError, TooLargeError, UnsupportedError
-from recalib.files.base import DataFile, Layout, Numbers, Rows
-from recalib.files.column_names import array_names
+from recalib.files.base import Layout, Numbers
 from recalib.files.npy import check_length, read_header
 from recalib.files.raw_arrays import (
     CHUNK_BYTES,
+    ArrayFile,
     RawArray,
     Readable,
-    check_row_shape,
-    check_shape,
     read_rows,
     size_of,
-    zip_rows,
 )
 
 _SUFFIX = ".npy"
@@ -27,7 +24,7 @@ _SUFFIX = ".npy"
 _MAX_DEFLATE_RATIO = 1032
 
 
-class NpzFile(DataFile):
+class NpzFile(ArrayFile):
     """A NumPy archive, stored or deflated. Members are streamed; other members are ignored."""
 
     name: ClassVar[str] = "npz"
@@ -36,52 +33,25 @@ class NpzFile(DataFile):
 
     def _open(self) -> Layout:
         self._zip = zipfile.ZipFile(_SmallReads(self._stream))
-        names = array_names(
-            [
-                info.filename.removesuffix(_SUFFIX)
-                for info in self._zip.infolist()
-                if info.filename.endswith(_SUFFIX)
-            ],
-            self._declared,
-            self._selection,
-        )
-        self._scores = self._member(f"{names.values}{_SUFFIX}", self._declared)
-        rows, classes, dtype = check_shape(self._scores[1], self._declared)
-        self._labels = self._other(names.labels, self._labels_shape(rows, classes), "labels")
-        self._weights = self._other(names.weights, (rows,), "weights")
-        has_labels, has_weights = self._labels is not None, self._weights is not None
-        return Layout(rows, classes, dtype, has_labels, has_weights)
+        return super()._open()
 
-    def _other(
-        self, name: str | None, shape: tuple[int, ...], field: str
-    ) -> tuple[zipfile.ZipInfo, RawArray] | None:
-        if name is None:
-            return None
-        member = self._member(f"{name}{_SUFFIX}", field)
-        check_row_shape(member[1], shape, field)
-        return member
+    def _names(self) -> list[str]:
+        names = (info.filename for info in self._zip.infolist())
+        return [name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX)]
 
-    def _read(self, step: int) -> Iterator[Rows]:
-        scores = self._rows(*self._scores, step, self._declared)
-        labels = None if self._labels is None else self._rows(*self._labels, step, "labels")
-        weights = None if self._weights is None else self._rows(*self._weights, step, "weights")
-        return zip_rows(scores, labels, weights)
-
-    def _rows(
-        self, info: zipfile.ZipInfo, array: RawArray, step: int, field: str
-    ) -> Iterator[Numbers]:
-        with self._zip.open(info) as member:
-            read_header(member, field)
-            yield from read_rows(member, array, step, field)
-            _check_finished(member, field)
-
-    def _member(self, name: str, field: str) -> tuple[zipfile.ZipInfo, RawArray]:
-        info = self._zip.getinfo(name)
+    def _array(self, name: str, field: str) -> RawArray:
+        info = self._zip.getinfo(f"{name}{_SUFFIX}")
         _check_member(info, size_of(self._stream), field)
         with self._zip.open(info) as member:
             array, header = read_header(member, field)
         check_length(array, info.file_size - header, field)
-        return info, array
+        return array
+
+    def _rows(self, name: str, array: RawArray, step: int, field: str) -> Iterator[Numbers]:
+        with self._zip.open(f"{name}{_SUFFIX}") as member:
+            read_header(member, field)
+            yield from read_rows(member, array, step, field)
+            _check_finished(member, field)
 
 
 class _SmallReads:

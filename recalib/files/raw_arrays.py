@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,14 +11,13 @@ from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 
-from recalib.errors import InputError, TooLargeError
-from recalib.files.base import Numbers, Rows
+from recalib.errors import InputError
+from recalib.files.base import DataFile, Layout, Numbers, Rows
+from recalib.files.column_names import array_names
 
 #: Bytes read at once: large enough that calls cost little, small enough that copies on the way
 #: (decompression, bytes to array) need little memory.
 CHUNK_BYTES = 1 << 20
-#: A column-major array cannot be read in chunks of rows; its size is limited instead.
-_MAX_FORTRAN_BYTES = 64 << 20
 
 
 class Readable(Protocol):
@@ -55,6 +55,46 @@ class StreamView:
         data = self._stream.read(size)
         self._position += len(data)
         return data
+
+
+class ArrayFile(DataFile):
+    """A file of named arrays: scores (N, K), and where it has them labels and weights."""
+
+    #: Name and header of the array of each field that the file has; the scores are first.
+    _arrays: dict[str, tuple[str, RawArray]]
+
+    @abstractmethod
+    def _names(self) -> list[str]:
+        """Return the names of all arrays."""
+
+    @abstractmethod
+    def _array(self, name: str, field: str) -> RawArray:
+        """Return the header of an array, checked against the bytes of the file."""
+
+    @abstractmethod
+    def _rows(self, name: str, array: RawArray, step: int, field: str) -> Iterator[Numbers]:
+        """Yield the rows of an array, `step` at a time."""
+
+    def _open(self) -> Layout:
+        names = array_names(self._names(), self._declared, self._selection)
+        scores = self._array(str(names.values), self._declared)
+        rows, classes, dtype = check_shape(scores, self._declared)
+        self._arrays = {self._declared: (str(names.values), scores)}
+        for field, name, shape in (
+            ("labels", names.labels, self._labels_shape(rows, classes)),
+            ("weights", names.weights, (rows,)),
+        ):
+            if name is not None:
+                array = self._array(name, field)
+                check_row_shape(array, shape, field)
+                self._arrays[field] = (name, array)
+        return Layout(rows, classes, dtype, names.labels is not None, names.weights is not None)
+
+    def _read(self, step: int) -> Iterator[Rows]:
+        readers = [self._rows(*array, step, field) for field, array in self._arrays.items()]
+        for parts in zip(*readers, strict=True):
+            rows = dict(zip(self._arrays, parts, strict=True))
+            yield rows[self._declared], rows.get("labels"), rows.get("weights")
 
 
 def open_file(path: Path, field: str = "data") -> BinaryIO:
@@ -97,7 +137,6 @@ def check_shape(array: RawArray, field: str) -> tuple[int, int, np.dtype[Any]]:
     check_dtype(array.dtype, field)
     if len(array.shape) not in (1, 2) or min(array.shape) < 0:
         raise InputError(field, found=f"shape {array.shape}", accepted="shape (N, K)")
-    _check_order(array, field)
     native = array.dtype.newbyteorder("=")
     rows, classes = (*array.shape, 1)[:2]
     return rows, classes, native if native.kind == "f" else np.dtype(np.float64)
@@ -111,7 +150,6 @@ def check_row_shape(array: RawArray, shape: tuple[int, ...], field: str = "label
         hint = ", a class number for each row; (N, K) is of the task multilabel"
         accepted = f"shape {shape}{hint if is_matrix else ''}"
         raise InputError(field, found=f"shape {array.shape}", accepted=accepted)
-    _check_order(array, field)
 
 
 def read_rows(stream: Readable, array: RawArray, step: int, field: str) -> Iterator[Numbers]:
@@ -132,18 +170,6 @@ def read_rows(stream: Readable, array: RawArray, step: int, field: str) -> Itera
         rows = np.empty((min(step, array.shape[0] - start), *array.shape[1:]), array.dtype)
         _fill(stream, rows, field)
         yield _native(rows)
-
-
-def zip_rows(
-    scores: Iterator[Numbers],
-    labels: Iterator[Numbers] | None = None,
-    weights: Iterator[Numbers] | None = None,
-) -> Iterator[Rows]:
-    """Yield the arrays of the same rows; all iterators must use the same steps."""
-    present = [array for array in (labels, weights) if array is not None]
-    for first, *others in zip(scores, *present, strict=True):
-        y = None if labels is None else others[0]
-        yield first, y, None if weights is None else others[-1]
 
 
 def read_exactly(stream: Readable, size: int, field: str) -> bytes:
@@ -173,15 +199,6 @@ def _native(array: Numbers) -> Numbers:
     if array.dtype.isnative:
         return array
     return array.byteswap(inplace=True).view(array.dtype.newbyteorder("="))
-
-
-def _check_order(array: RawArray, field: str) -> None:
-    if array.fortran and array.nbytes > _MAX_FORTRAN_BYTES:
-        raise TooLargeError(
-            field,
-            found=f"{array.nbytes >> 20} MiB in Fortran order, which cannot be read row by row",
-            accepted="C order (save numpy.ascontiguousarray(array))",
-        )
 
 
 def _truncation_error(field: str) -> InputError:

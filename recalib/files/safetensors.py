@@ -10,22 +10,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from recalib.errors import InputError
-from recalib.files.base import DataFile, Layout, Numbers, Rows
-from recalib.files.column_names import array_names
+from recalib.files.base import Layout, Numbers
 from recalib.files.raw_arrays import (
+    ArrayFile,
     RawArray,
     StreamView,
-    check_row_shape,
-    check_shape,
     read_exactly,
     read_rows,
     size_of,
-    zip_rows,
 )
 
 #: bfloat16 is the upper half of a float32 and is read as its 16 bits.
@@ -41,7 +39,7 @@ _DTYPES = {
 _MAX_HEADER_BYTES = 1 << 20
 
 
-class SafetensorsFile(DataFile):
+class SafetensorsFile(ArrayFile):
     """A safetensors file. Other tensors are ignored."""
 
     name: ClassVar[str] = "safetensors"
@@ -50,41 +48,27 @@ class SafetensorsFile(DataFile):
 
     def _open(self) -> Layout:
         self._header, self._start = self._parse()
-        tensors = [name for name in self._header if name != "__metadata__"]
-        names = array_names(tensors, self._declared, self._selection)
-        scores = str(names.values)
-        self._scores = self._tensor(scores, self._declared)
-        self._is_bfloat16 = self._header[scores]["dtype"] == "BF16"
-        rows, classes, dtype = check_shape(self._scores[0], self._declared)
-        self._labels = self._other(names.labels, self._labels_shape(rows, classes), "labels")
-        self._weights = self._other(names.weights, (rows,), "weights")
+        layout = super()._open()
         self._check_offsets()
-        if self._is_bfloat16:
-            dtype = np.dtype(np.float32)
-        has_labels, has_weights = self._labels is not None, self._weights is not None
-        return Layout(rows, classes, dtype, has_labels, has_weights)
+        is_bfloat16 = self._is_bfloat16(self._arrays[self._declared][0])
+        return replace(layout, dtype=np.dtype(np.float32)) if is_bfloat16 else layout
 
-    def _other(
-        self, name: str | None, shape: tuple[int, ...], field: str
-    ) -> tuple[RawArray, int] | None:
-        if name is None:
-            return None
-        tensor = self._tensor(name, field)
-        if self._header[name]["dtype"] == "BF16":  # its bits would be read as integers
+    def _names(self) -> list[str]:
+        return [name for name in self._header if name != "__metadata__"]
+
+    def _array(self, name: str, field: str) -> RawArray:
+        array, _ = self._tensor(name, field)
+        if self._is_bfloat16(name) and field != self._declared:  # its bits would be integers
             raise InputError(field, found="dtype BF16", accepted="another type of numbers")
-        check_row_shape(tensor[0], shape, field)
-        return tensor
+        return array
 
-    def _read(self, step: int) -> Iterator[Rows]:
-        scores = self._rows(*self._scores, step, self._declared)
-        if self._is_bfloat16:
-            scores = map(_widen_bfloat16, scores)
-        labels = None if self._labels is None else self._rows(*self._labels, step, "labels")
-        weights = None if self._weights is None else self._rows(*self._weights, step, "weights")
-        return zip_rows(scores, labels, weights)
+    def _rows(self, name: str, array: RawArray, step: int, field: str) -> Iterator[Numbers]:
+        view = StreamView(self._stream, self._tensor(name, field)[1])
+        rows = read_rows(view, array, step, field)
+        return map(_widen_bfloat16, rows) if self._is_bfloat16(name) else rows
 
-    def _rows(self, array: RawArray, start: int, step: int, field: str) -> Iterator[Numbers]:
-        return read_rows(StreamView(self._stream, start), array, step, field)
+    def _is_bfloat16(self, name: str) -> bool:
+        return bool(self._header[name]["dtype"] == "BF16")
 
     def _parse(self) -> tuple[dict[str, Any], int]:
         window = StreamView(self._stream, 0)
