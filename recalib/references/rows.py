@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from recalib.errors import CorruptError
-from recalib.files import Chunk, DataSelection, Input, LabelledData, Task, open_data, read
+from recalib.files import Chunk, DataSelection, Input, LabelledData, Task, open_data
 from recalib.files.fragments import Fragment, open_stream
 from recalib.references.manifest import Manifest, ReferencedFile, check_content
 
@@ -45,12 +45,14 @@ class ReferencedRows:
                 open_stream(file.location) as stream,
                 open_data(stream, format=file.format, **self._options) as data,
             ):
-                _check_classes(file, data.classes, self.classes)
+                if data.classes != self.classes:
+                    raise _change_error(file, f"{data.classes} classes instead of {self.classes}")
                 for chunk in data.chunks(max_bytes):
                     rows += len(chunk.logits)
                     logits = chunk.logits.astype(self.dtype, copy=False)
                     yield replace(chunk, logits=logits, first_row=first_row + chunk.first_row)
-            _check_rows(file, rows)
+            if rows != file.rows:
+                raise _change_error(file, f"{rows} rows instead of {file.rows}")
             first_row += rows
 
 
@@ -65,24 +67,15 @@ def read_referenced(
     InputError: a file cannot be read.
     UnavailableError: the file system cannot be reached.
     """
-    dtype = np.result_type(*(file.dtype for file in manifest.filled))
-    # Each file is copied after it is read: there are never two copies of all rows.
-    logits = np.empty((manifest.rows, manifest.classes), dtype)
-    labels = []
-    first_row = 0
+    rows = ReferencedRows(manifest, input, task, selection)
+    logits = np.empty((manifest.rows, rows.classes), rows.dtype)
+    labels: list[Any] = []  # every file has them: its registration checked that
     with unchanged(manifest):
         for file in manifest.filled:
             check_content(file)
-            fragment = Fragment(file.location, file.format)
-            with fragment.named_errors(), open_stream(file.location) as stream:
-                part = read(stream, format=file.format, input=input, task=task, selection=selection)
-            _check_classes(file, part.logits.shape[1], manifest.classes)
-            _check_rows(file, len(part.logits))
-            if len(manifest.filled) == 1:
-                return part
-            logits[first_row : first_row + file.rows] = part.logits
-            labels.append(part.labels)
-            first_row += file.rows
+        for chunk in rows.chunks():
+            logits[chunk.first_row : chunk.first_row + len(chunk.logits)] = chunk.logits
+            labels.append(chunk.labels)
     return LabelledData(logits, np.concatenate(labels))
 
 
@@ -101,11 +94,5 @@ def unchanged(manifest: Manifest) -> Iterator[None]:
     manifest.check_unchanged()
 
 
-def _check_classes(file: ReferencedFile, classes: int, expected: int) -> None:
-    if classes != expected:
-        raise CorruptError(f"{file.location} has changed: {classes} classes instead of {expected}")
-
-
-def _check_rows(file: ReferencedFile, rows: int) -> None:
-    if rows != file.rows:
-        raise CorruptError(f"{file.location} has changed: {rows} rows instead of {file.rows}")
+def _change_error(file: ReferencedFile, change: str) -> CorruptError:
+    return CorruptError(f"{file.location} has changed: {change}")
