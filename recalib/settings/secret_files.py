@@ -7,11 +7,8 @@ Environment variables are visible to other processes of the user, and appear in 
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from pathlib import Path
-from typing import Any
-
-from pydantic.fields import FieldInfo
-from pydantic_settings import PydanticBaseSettingsSource
 
 from recalib.errors import InputError
 
@@ -19,33 +16,20 @@ from recalib.errors import InputError
 _MAX_FILE_BYTES = 65_536
 
 
-class SettingsFromFiles(PydanticBaseSettingsSource):
-    """Reads each setting whose variable ``RECALIB_<NAME>_FILE`` names a file with the value.
+def values_of_files(names: Collection[str]) -> dict[str, str]:
+    """Return the settings whose variable ``RECALIB_<NAME>_FILE`` names a file with the value.
 
     White space around the value is removed, since editors end files with a newline. An empty
     variable or an empty file counts as unset. `InputError` if a file cannot be read.
     """
-
-    def __call__(self) -> dict[str, Any]:
-        present = {key.upper() for key in os.environ}  # read once, not for each field
-        values = (
-            (name, self.get_field_value(field, name)[0])
-            for name, field in self.settings_cls.model_fields.items()
-            if self._variable_of(name) in present
-        )
-        return {name: value for name, value in values if value is not None}
-
-    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        """Return the value of a setting or None, its name, and False: the value is not JSON."""
-        name = self._variable_of(field_name)
-        path = variable(name)
-        if not path:
-            return None, field_name, False
-        content = read_small_file(name, path, "a file that can be read, with the value")
-        return content.strip() or None, field_name, False
-
-    def _variable_of(self, field_name: str) -> str:
-        return f"{self.config.get('env_prefix', '')}{field_name}_file".upper()
+    present = {key.upper() for key in os.environ}  # read once, not for each setting
+    values = {}
+    for name in names:
+        source = f"RECALIB_{name}_FILE".upper()
+        if source in present and (path := variable(source)):
+            content = read_small_file(source, path, "a file that can be read, with the value")
+            values[name] = content.strip()
+    return {name: value for name, value in values.items() if value}
 
 
 def variable(name: str) -> str:

@@ -12,10 +12,15 @@ from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import (
+    BaseSettings,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
 
-from recalib.settings.secret_files import SettingsFromFiles
-from recalib.settings.toml_file import SettingsFromToml
+from recalib.settings.secret_files import values_of_files
+from recalib.settings.toml_file import values_of_config
 
 _MIB = 2**20
 _Positive = Annotated[int, Field(gt=0)]
@@ -236,8 +241,9 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Return the sources of settings, in order of precedence."""
-        files = SettingsFromFiles(settings_cls), SettingsFromToml(settings_cls)
-        return (init_settings, env_settings, *files)
+        names = settings_cls.model_fields.keys()
+        files = (values_of_files(names), values_of_config(names))
+        return (init_settings, env_settings, *(InitSettingsSource(cls, values) for values in files))
 
     @property
     def seconds_of_jobs(self) -> dict[str, float]:

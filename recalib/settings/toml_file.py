@@ -11,39 +11,27 @@ import tomllib
 from collections.abc import Collection
 from typing import Any
 
-from pydantic.fields import FieldInfo
-from pydantic_settings import PydanticBaseSettingsSource
-
 from recalib.errors import InputError
 from recalib.settings.secret_files import read_small_file, variable
 
 _CONFIG_VARIABLE = "RECALIB_CONFIG"
 
 
-class SettingsFromToml(PydanticBaseSettingsSource):
-    """Reads the settings of the file that ``RECALIB_CONFIG`` names, if it is set.
+def values_of_config(known: Collection[str]) -> dict[str, Any]:
+    """Return the settings of the file that ``RECALIB_CONFIG`` names, if it is set.
 
-    `InputError` if the file cannot be read, is not TOML, or has an unknown name.
+    `InputError` if the file cannot be read, is not TOML, or has a name that is not `known`.
     """
-
-    def __call__(self) -> dict[str, Any]:
-        values = _read_config()
-        known = self.settings_cls.model_fields
-        for name, value in values.items():
-            if name not in known or name == "config":
-                raise InputError(
-                    _location(name), found="an unknown setting", accepted=_suggestion(name, known)
-                )
-            if isinstance(value, dict | list):
-                kind = "a table" if isinstance(value, dict) else "a list"
-                raise InputError(
-                    _location(name), found=kind, accepted="text, a number or a boolean"
-                )
-        return values
-
-    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        """Return the value of a setting or None, its name, and False: the value is not JSON."""
-        return self().get(field_name), field_name, False
+    values = _read_config()
+    for name, value in values.items():
+        if name not in known or name == "config":
+            raise InputError(
+                _location(name), found="an unknown setting", accepted=_suggestion(name, known)
+            )
+        if isinstance(value, dict | list):
+            kind = "a table" if isinstance(value, dict) else "a list"
+            raise InputError(_location(name), found=kind, accepted="text, a number or a boolean")
+    return values
 
 
 def origin_of(name: str) -> str:
