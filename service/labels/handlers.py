@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from recalib.contract.labels import LabelOutcome, LabelStatus
 from recalib.core.group_numbers import group_number
 from recalib.core.prediction_ids import Prediction, Refusal, read_ids
 from recalib.errors import TooLargeError
-from recalib.registry import Model, Registry
+from recalib.registry import Model, Registry, Transaction
 from service.labels.schemas import LateLabel, RowLabel
 from service.metrics import LABELS
 from service.serving.logit_sampling import is_captured
@@ -63,22 +64,43 @@ def add_labels(state: State, model: str, labels: Sequence[LateLabel]) -> list[La
         _check(prediction, label.label, read_label, deleted)
         for label, prediction in zip(labels, predictions, strict=True)
     ]
-    # The transaction blocks other writers, so it only writes rows.
-    valid = [result for result in checked if not isinstance(result, LabelOutcome)]
-    sets = label_sets(owner, [label.label for label in labels], checked)
-    existing = iter(_store(registry, owner, valid, sets))
-    outcomes = [
-        result if isinstance(result, LabelOutcome) else outcome_of(owner, result[1], next(existing))
-        for result in checked
-    ]
-    note_labels(owner, outcomes)
+    given = [label.label for label in labels]
+    outcomes, _ = store_labels(registry, owner, given, checked, partial(_count_late, model=owner))
     return outcomes
 
 
-def note_labels(model: Model, outcomes: Sequence[LabelOutcome]) -> None:
-    """Count outcomes for Prometheus, zeros too: a new counter shows no increase."""
+def store_labels(
+    registry: Registry,
+    model: Model,
+    labels: Sequence[RowLabel],
+    results: Sequence[tuple[Prediction, int] | LabelOutcome],
+    write: Callable[[Transaction, list[Prediction]], None],
+) -> tuple[list[LabelOutcome], set[int]]:
+    """Store the labels of valid rows and count all outcomes; return them, and which rows are new.
+
+    Parameters
+    ----------
+    results: prediction and stored label of each row, or why it is rejected.
+    write: is called with the transaction and the predictions of the new rows.
+    """
+    valid = [row for row, result in enumerate(results) if not isinstance(result, LabelOutcome)]
+    labelled = [result for result in results if not isinstance(result, LabelOutcome)]
+    sets = label_sets(model, labels, results)
+    before: dict[int, int | None] = {}
+    # The transaction blocks other writers, so it only writes rows.
+    if labelled:
+        with registry.transaction() as tx:
+            before = dict(zip(valid, tx.labels.add(model, labelled, sets), strict=True))
+            stored = zip(labelled, before.values(), strict=True)
+            write(tx, [prediction for (prediction, _), label in stored if label is None])
+    outcomes = [
+        result if isinstance(result, LabelOutcome) else outcome_of(model, result[1], before[row])
+        for row, result in enumerate(results)
+    ]
+    # For Prometheus, zeros too: a new counter shows no increase.
     for status, count in counts_of(outcomes).items():
         LABELS.labels(model.name, status).inc(count)
+    return outcomes, {row for row, label in before.items() if label is None}
 
 
 def counts_of(outcomes: Sequence[LabelOutcome]) -> dict[LabelStatus, int]:
@@ -87,33 +109,16 @@ def counts_of(outcomes: Sequence[LabelOutcome]) -> dict[LabelStatus, int]:
     return {status: counts[status] for status in STATUSES}
 
 
-def _store(
-    registry: Registry,
-    model: Model,
-    labelled: list[tuple[Prediction, int]],
-    sets: dict[bytes, bytes],
-) -> list[int | None]:
-    if not labelled:
-        return []
-    with registry.transaction() as tx:
-        existing = tx.labels.add(model, labelled, sets)
-        new = [
-            prediction
-            for (prediction, _), before in zip(labelled, existing, strict=True)
-            if before is None
-        ]
-        # Monitoring reads each cohort once: labels of cohorts that it has read are late.
-        read_until = tx.monitors.through(model, {prediction.version for prediction in new})
-        late = Counter(
-            prediction.version
-            for prediction in new
-            if prediction.made_at < read_until.get(prediction.version, 0.0)
-        )
-        for version, labels in sorted(
-            late.items()
-        ):  # in one order, so that transactions do not deadlock
-            tx.monitors.count_late(model, version, labels)
-        return existing
+def _count_late(tx: Transaction, new: list[Prediction], *, model: Model) -> None:
+    """Count the labels of cohorts that monitoring has read, which it does once."""
+    read_until = tx.monitors.through(model, {prediction.version for prediction in new})
+    late = Counter(
+        prediction.version
+        for prediction in new
+        if prediction.made_at < read_until.get(prediction.version, 0.0)
+    )
+    for version, labels in sorted(late.items()):  # in one order: transactions do not deadlock
+        tx.monitors.count_late(model, version, labels)
 
 
 def _check(

@@ -27,17 +27,11 @@ from recalib.drift.calibration_sums import left_closed_bins
 from recalib.drift.reference_histogram import reference_edges, reference_target
 from recalib.drift.target import values_of_predicted_class
 from recalib.errors import InputError
-from recalib.registry import ClassTrafficCount, Model, Registry, TrafficCount, merge_counts
+from recalib.registry import ClassTrafficCount, Model, TrafficCount, Transaction, merge_counts
 from recalib.stats.logit_scale import compare_scales, scale_of
 from service.access.authenticator import current_principal
 from service.calibration import check_logits
-from service.labels.handlers import (
-    counts_of,
-    label_reader,
-    label_sets,
-    note_labels,
-    outcome_of,
-)
+from service.labels.handlers import counts_of, label_reader, store_labels
 from service.labels.schemas import RowLabel
 from service.serving.loaded_calibrators import LoadedCalibrator
 from service.serving.traffic import Traffic
@@ -107,23 +101,19 @@ def add_observations(
         accepted = "false: traffic of multilabel models is not counted"
         raise InputError("counted", found="true", accepted=accepted)
     results = _read_rows(model, loaded, rows, observed, now, read)
-    valid = [
-        (row, result) for row, result in enumerate(results) if not isinstance(result, LabelOutcome)
-    ]
-    labelled = [result for _, result in valid]
-    sets = label_sets(model, labels, results)
-    existing = _store(registry, model, loaded, labelled, sets, traffic.bucket_seconds, counted)
+
+    # Programs that count their traffic send no counts by class: those are of the labelled rows.
+    def count(tx: Transaction, new: list[Prediction]) -> None:
+        if not counted:
+            tx.traffic.add(_counts(loaded, model, new, traffic.bucket_seconds))
+        tx.class_traffic.add(_class_counts(model, new, traffic.bucket_seconds))
+
+    outcomes, new = store_labels(registry, model, labels, results, count)
     # Only logits of new rows are captured, so that no row is fitted on twice.
-    new = [row for (row, _), before in zip(valid, existing, strict=True) if before is None]
-    _capture(traffic, model, rows, results, new)
-    remaining = iter(existing)
-    outcomes = [
-        result
-        if isinstance(result, LabelOutcome)
-        else outcome_of(model, result[1], next(remaining))
-        for result in results
-    ]
-    _log(model, loaded, outcomes)
+    _capture(traffic, model, rows, results, sorted(new))
+    fields = {"action": "observed", "model": model.name, "version": loaded.version}
+    of = model.name, current_principal().name, counts_of(outcomes)["accepted"]
+    log.info("Observations of %s by %s: %d new.", *of, extra=fields)
     return outcomes, [finding.text for finding in findings]
 
 
@@ -166,34 +156,6 @@ def _read_rows(
     return results
 
 
-def _store(
-    registry: Registry,
-    model: Model,
-    loaded: LoadedCalibrator,
-    valid: list[tuple[Prediction, int]],
-    sets: dict[bytes, bytes],
-    bucket_seconds: int,
-    counted: bool,
-) -> list[int | None]:
-    """Write labels, and counts of the new rows; return the labels stored before, or None.
-
-    Programs that count their traffic send no counts by class: those are of the labelled rows.
-    """
-    if not valid:
-        return []
-    with registry.transaction() as tx:
-        existing = tx.labels.add(model, valid, sets)
-        new = [
-            prediction
-            for (prediction, _), before in zip(valid, existing, strict=True)
-            if before is None
-        ]
-        if not counted:
-            tx.traffic.add(_counts(loaded, model, new, bucket_seconds))
-        tx.class_traffic.add(_class_counts(model, new, bucket_seconds))
-    return existing
-
-
 def _capture(
     traffic: Traffic,
     model: Model,
@@ -211,19 +173,6 @@ def _capture(
             rows[new],
             [prediction.made_at for prediction in predictions],
         )
-
-
-def _log(model: Model, loaded: LoadedCalibrator, outcomes: list[LabelOutcome]) -> None:
-    note_labels(model, outcomes)
-    fields = {"action": "observed", "model": model.name, "version": loaded.version}
-    accepted = counts_of(outcomes)["accepted"]
-    log.info(
-        "Observations of %s by %s: %d new.",
-        model.name,
-        current_principal().name,
-        accepted,
-        extra=fields,
-    )
 
 
 def _check_lengths(
