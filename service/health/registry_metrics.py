@@ -160,6 +160,15 @@ def families(snapshot: RegistrySnapshot | None) -> Iterable[Any]:
     yield from _alert_families(snapshot)
 
 
+class _OfVersions(list[Any]):
+    """Families of metrics whose first labels are a model and the number of its version."""
+
+    def add(self, name: str, description: str, *labels: str, kind: Any = GaugeMetricFamily) -> Any:
+        """Add a family with further labels, and return it."""
+        self.append(kind(name, description, labels=["model", "calibrator", *labels]))
+        return self[-1]
+
+
 def links_family(settings: Settings) -> Any:
     """Return the URLs of the settings, which the annotations of alerts read."""
     links = InfoMetricFamily("recalib_links", "URLs for the annotations of alerts.")
@@ -168,18 +177,16 @@ def links_family(settings: Settings) -> Any:
     return links
 
 
-def _alert_families(snapshot: RegistrySnapshot) -> Iterable[Any]:
-    """Yield what is known of suspect and stale champions since the onset."""
-    owner = ["model", "calibrator"]
-    error = GaugeMetricFamily(
+def _alert_families(snapshot: RegistrySnapshot) -> list[Any]:
+    """Return what is known of suspect and stale champions since the onset."""
+    families = _OfVersions()
+    error = families.add(
         "recalib_alert_error_ratio",
         "Confidence minus accuracy of a suspect or stale champion since the onset, with interval.",
-        labels=[*owner, "bound"],
+        "bound",
     )
-    count = GaugeMetricFamily("recalib_alert_labels", "Labels since the onset.", labels=owner)
-    onset = GaugeMetricFamily(
-        "recalib_alert_onset_timestamp_seconds", "Estimated start of the drift.", labels=owner
-    )
+    count = families.add("recalib_alert_labels", "Labels since the onset.")
+    onset = families.add("recalib_alert_onset_timestamp_seconds", "Estimated start of the drift.")
     for model, _, row in snapshot.champions:
         # A status may have been written by an earlier version.
         if row.status.get("alert") is None:
@@ -190,77 +197,68 @@ def _alert_families(snapshot: RegistrySnapshot) -> Iterable[Any]:
         error.add_metric([*labels, "high"], alert.high)
         count.add_metric(labels, alert.labels)
         onset.add_metric(labels, alert.onset.timestamp())
-    yield from (error, count, onset)
+    return families
 
 
-def _champion_families(snapshot: RegistrySnapshot) -> Iterable[Any]:
-    owner = ["model", "calibrator"]
-    states = GaugeMetricFamily(
-        "recalib_calibration_state", "1 for the state that it is in.", labels=[*owner, "state"]
-    )
-    error = GaugeMetricFamily(
+def _champion_families(snapshot: RegistrySnapshot) -> list[Any]:
+    families = _OfVersions()
+    states = families.add("recalib_calibration_state", "1 for the state that it is in.", "state")
+    error = families.add(
         "recalib_calibration_error_ratio",
         "Calibration error of the latest window, its noise floor and intervals.",
-        labels=[*owner, "segment", "estimator"],
+        "segment",
+        "estimator",
     )
-    selection = GaugeMetricFamily(
+    selection = families.add(
         "recalib_evidence_may_be_selection",
         "1 if the evidence against it may come from the selection of labels.",
-        labels=[*owner, "segment"],
+        "segment",
     )
-    dependence = GaugeMetricFamily(
+    dependence = families.add(
         "recalib_evidence_dependent",
         "1 if neighbouring rows depend on each other, without a group.",
-        labels=[*owner, "segment"],
+        "segment",
     )
-    repeats = GaugeMetricFamily(
+    repeats = families.add(
         "recalib_evidence_has_repeats",
         "1 if more rows than chance explains repeat one close by, without a group.",
-        labels=[*owner, "segment"],
+        "segment",
     )
-    objective = GaugeMetricFamily(
-        "recalib_calibration_objective_ratio", "The error that is still good.", labels=owner
-    )
-    needed = GaugeMetricFamily(
+    objective = families.add("recalib_calibration_objective_ratio", "The error that is still good.")
+    needed = families.add(
         "recalib_window_labels_needed",
         "Minimum number of labels of a window, as the model declares.",
-        labels=owner,
     )
-    assessed = GaugeMetricFamily(
+    assessed = families.add(
         "recalib_assessed_timestamp_seconds",
         "When it was last looked at; before the first look, since when it serves.",
-        labels=owner,
     )
-    since = GaugeMetricFamily(
-        "recalib_calibration_state_since_timestamp_seconds",
-        "When it entered the state.",
-        labels=owner,
+    since = families.add(
+        "recalib_calibration_state_since_timestamp_seconds", "When it entered the state."
     )
-    auc = GaugeMetricFamily(
+    auc = families.add(
         "recalib_roc_auc",
         "Area under the ROC curve of P(y = 1) of two classes, over the version's matured labels.",
-        labels=owner,
     )
-    expected = GaugeMetricFamily(
+    expected = families.add(
         "recalib_expected_performance_ratio",
         "What the window's predictions achieve if they are still calibrated; none where stale.",
-        labels=[*owner, "metric", "estimator"],
+        "metric",
+        "estimator",
     )
-    late = CounterMetricFamily("recalib_late_labels", "Labels too late to count.", labels=owner)
-    gauges = {
-        name: GaugeMetricFamily(*described, labels=owner) for name, described in _GAUGES.items()
-    }
+    late = families.add(
+        "recalib_late_labels", "Labels too late to count.", kind=CounterMetricFamily
+    )
+    gauges = {name: families.add(*described) for name, described in _GAUGES.items()}
     counters = {
-        name: CounterMetricFamily(*described, labels=[*owner, "bin"])
+        name: families.add(*described, "bin", kind=CounterMetricFamily)
         for name, described in _COUNTERS.items()
     }
     class_gauges = {
-        name: GaugeMetricFamily(*described, labels=[*owner, "class"])
-        for name, described in _CLASS_GAUGES.items()
+        name: families.add(*described, "class") for name, described in _CLASS_GAUGES.items()
     }
     adaptation_gauges = {
-        name: GaugeMetricFamily(*described, labels=owner)
-        for name, described in _ADAPTATION_GAUGES.items()
+        name: families.add(*described) for name, described in _ADAPTATION_GAUGES.items()
     }
     for model, version, serves_since in snapshot.unwatched:
         assessed.add_metric([model, str(version)], serves_since)
@@ -302,12 +300,7 @@ def _champion_families(snapshot: RegistrySnapshot) -> Iterable[Any]:
         for name, counter in counters.items():
             for bin, total in enumerate(_weights(row) if name == "labelled" else row.totals[name]):
                 counter.add_metric([*labels, str(bin)], total)
-    yield from (dependence, repeats)
-    yield from (states, error, selection, objective, needed, assessed, since, late, auc, expected)
-    yield from gauges.values()
-    yield from class_gauges.values()
-    yield from adaptation_gauges.values()
-    yield from counters.values()
+    return families
 
 
 def _weights(row: MonitorRow) -> list[float]:
