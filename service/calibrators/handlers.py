@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
-from anyio import to_thread
 from msgspec.structs import asdict
 
 from recalib import calibrator as calibrators
@@ -16,7 +14,6 @@ from recalib.contract.calibrators import (
     Alias,
 )
 from recalib.contract.jobs import Job
-from recalib.core.resource_names import check_alias
 from recalib.errors import ConflictError, InputError
 from recalib.fitting.request import check_resampled, resolve_fit
 from recalib.registry import Model, Registry, Transaction
@@ -28,45 +25,11 @@ from recalib.shift.prior import class_weights
 from service.access.authenticator import current_principal
 from service.access.job_queue import enqueue
 from service.calibrators.schemas import SET_FIELDS, AliasSet, CalibratorCreate
-from service.calibrators.upload import Upload, check_upload
-from service.idempotency import run_once
-from service.serving.loaded_calibrators import CHAMPION, LoadedCalibrators
+from service.calibrators.upload import Upload
+from service.serving.loaded_calibrators import CHAMPION
 from service.validation_warnings import warnings_of
 
 _UPLOAD_FIELDS = ("parameters", "row_digests")
-
-
-async def create_calibrator(
-    registry: Registry, model: str, request: CalibratorCreate, key: str | None
-) -> Job:
-    """Enqueue a fit, or the publication of an uploaded calibrator.
-
-    The reader process checks a parameter file before this returns.
-
-    Raises
-    ------
-    InputError: an unknown map, objective or option, or a parameter file that is refused.
-    NotFoundError: no such model or data set.
-    ConflictError: `key` was used with another request.
-    LimitedError: too many files of the caller are read or wait.
-    """
-
-    def find() -> Model:
-        with registry.reading() as tx:
-            return tx.models.get(model)
-
-    def enqueue() -> Job:
-        with registry.transaction() as tx:
-            owner = tx.models.get(model)
-            tx.models.hold(owner)
-            scope = f"create_calibrator {model}"
-            return run_once(tx, key, scope, request, 202, Job, lambda: act(tx, owner, request))
-
-    act = request_fit
-    if request.parameters is not None:
-        upload = await check_upload(await to_thread.run_sync(find), request)
-        act = partial(request_publication, upload=upload)
-    return await to_thread.run_sync(enqueue)
 
 
 def request_fit(tx: Transaction, model: Model, fit: CalibratorCreate) -> Job:
@@ -151,44 +114,15 @@ def get_onnx(registry: Registry, model: str, version: int) -> bytes:
     return calibrators.Calibrator.from_bytes(get_parameters(registry, model, version)).to_onnx()
 
 
-async def set_alias(
-    registry: Registry,
-    loaded: LoadedCalibrators,
-    model: str,
-    alias: str,
-    change: AliasSet,
-    actor: str,
-    key: str | None,
-) -> Alias:
-    """Point an alias at a version: requests after the answer use the new version.
-
-    Idempotent: a repeat with the same key never undoes a rollback.
+def point_alias(tx: Transaction, model: Model, alias: str, change: AliasSet) -> Alias:
+    """Point an alias at a version.
 
     Raises
     ------
-    InputError: the alias is not a valid name.
-    NotFoundError: the model or the version does not exist.
-    ConflictError: `key` was used with another request; or without `force` a champion that was
-        fitted on rows that do not look like logits of the model.
-    CorruptError: the parameters of the version are damaged.
+    NotFoundError: the version does not exist.
+    ConflictError: without `force`, a champion that was fitted on rows that do not look like logits
+        of the model.
     """
-    check_alias("alias", alias)
-
-    def act() -> Alias:
-        calibrators.Calibrator.from_bytes(get_parameters(registry, model, change.version))
-        with registry.transaction() as tx:
-            owner = tx.models.get(model)
-            scope = f"set_alias {model} {alias}"
-            point = partial(_point, tx, owner, alias, change, actor)
-            return run_once(tx, key, scope, change, 200, Alias, point)
-
-    answer = await to_thread.run_sync(act)
-    # Other server processes follow within `refresh_seconds`.
-    await to_thread.run_sync(loaded.refresh)
-    return answer
-
-
-def _point(tx: Transaction, model: Model, alias: str, change: AliasSet, actor: str) -> Alias:
     if alias == CHAMPION and not change.force:
         dataset = tx.logit_scales.find_refused(model, change.version)
         if dataset is not None:
@@ -196,7 +130,7 @@ def _point(tx: Transaction, model: Model, alias: str, change: AliasSet, actor: s
                 f"version {change.version} was fitted on data set {dataset!r}, whose rows do not "
                 "look like logits of the model (its job has the warnings); promote it with `force`"
             )
-    row = tx.aliases.set(model, alias, change.version, actor, change.reason)
+    row = tx.aliases.set(model, alias, change.version, current_principal().name, change.reason)
     # Only the champion is monitored.
     return alias_of(row, warnings_of(tx, model, row.version) if alias == CHAMPION else ())
 

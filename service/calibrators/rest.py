@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any
 
+from anyio import to_thread
 from fastapi import Path, Response
 
+from recalib import calibrator as calibrators
 from recalib import registry
 from recalib.contract.calibrators import (
     Alias,
@@ -17,10 +20,12 @@ from recalib.contract.calibrators import (
 )
 from recalib.contract.jobs import Job
 from recalib.contract.models import Deletion
-from recalib.registry import Transaction
+from recalib.core.resource_names import check_alias
+from recalib.registry import Model, Transaction
 from service.access.authenticator import current_principal
 from service.calibrators import handlers
 from service.calibrators.schemas import AliasSet, CalibratorCreate
+from service.calibrators.upload import check_upload
 from service.deletion import delete_once
 from service.http.openapi import BINARY
 from service.http.parameters import Cursor, Force, IdempotencyKey, Limit
@@ -50,7 +55,23 @@ async def create_calibrator(
 
     Answers with the job, whose `result` will name the version.
     """
-    return await handlers.create_calibrator(state.registry, model, body, idempotency_key)
+
+    def find() -> Model:
+        with state.registry.reading() as tx:
+            return tx.models.get(model)
+
+    def enqueue() -> Job:
+        with state.registry.transaction() as tx:
+            owner = tx.models.get(model)
+            tx.models.hold(owner)
+            scope, request = f"create_calibrator {model}", partial(act, tx, owner, body)
+            return run_once(tx, idempotency_key, scope, body, 202, Job, request)
+
+    act = handlers.request_fit
+    if body.parameters is not None:
+        upload = await check_upload(await to_thread.run_sync(find), body)
+        act = partial(handlers.request_publication, upload=upload)
+    return await to_thread.run_sync(enqueue)
 
 
 @router.operation("GET", "/calibrators", "fit")
@@ -144,15 +165,22 @@ async def set_alias(
     idempotency_key: IdempotencyKey = None,
 ) -> Alias:
     """Promote or roll back: every request after the answer sees the new version."""
-    return await handlers.set_alias(
-        state.registry,
-        state.calibrators,
-        model,
-        alias,
-        body,
-        current_principal().name,
-        idempotency_key,
-    )
+    check_alias("alias", alias)
+
+    def act() -> Alias:
+        # Damaged parameters are found here, and not by requests.
+        calibrators.Calibrator.from_bytes(
+            handlers.get_parameters(state.registry, model, body.version)
+        )
+        with state.registry.transaction() as tx:
+            point = partial(handlers.point_alias, tx, tx.models.get(model), alias, body)
+            scope = f"set_alias {model} {alias}"
+            return run_once(tx, idempotency_key, scope, body, 200, Alias, point)
+
+    answer = await to_thread.run_sync(act)
+    # Other server processes follow within `refresh_seconds`.
+    await to_thread.run_sync(state.calibrators.refresh)
+    return answer
 
 
 @router.operation("DELETE", "/aliases/{alias}", "admin")
