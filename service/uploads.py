@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Callable
+from functools import partial
 from typing import Any
 
 from anyio import to_thread
+from pydantic import BaseModel
 
+from recalib.contract.jobs import Job
 from recalib.errors import InputError
-from recalib.registry import BlobWriter
+from recalib.registry import BlobWriter, Registry, Transaction
+from service.idempotency import run_once
 from service.reader_pool import reader_pool
 
 #: Bytes collected before a worker thread writes them: switching threads takes as long as copying
@@ -43,6 +47,26 @@ async def receive(pieces: AsyncIterable[bytes], blob: BlobWriter, content: str) 
         await to_thread.run_sync(blob.write, bytes(buffer))
     elif blob.size == 0:
         raise InputError("body", found="nothing", accepted=f"a file with {content}")
+
+
+def store_once(
+    store: Registry,
+    blob: BlobWriter,
+    key: str | None,
+    scope: str,
+    request: BaseModel,
+    act: Callable[[Transaction, str], Job],
+) -> Job:
+    """Store the file of an upload, and return the job that `act` enqueues for its digest.
+
+    Idempotent: the other parameters are those of `run_once`.
+    """
+    with store.storing(blob) as (tx, digest):
+        job = run_once(tx, key, scope, request, 202, Job, partial(act, tx, digest))
+    if key is not None and blob.is_new:
+        # A repeated request whose job has ended: nothing needs its file.
+        store.remove_unreferenced(digest)
+    return job
 
 
 def read_seconds(size: int) -> float:

@@ -14,7 +14,7 @@ from recalib.contract.jobs import Batch, Job
 from recalib.errors import NotFoundError
 from recalib.files import MEDIA_TYPES, Input
 from recalib.files.probabilities import ProbabilityFormat
-from recalib.registry import BlobWriter, Model, Registry, Transaction
+from recalib.registry import Model, Registry, Transaction
 from recalib.registry.job_kinds import BATCH
 from service.access.authenticator import current_principal
 from service.access.job_queue import enqueue
@@ -24,7 +24,7 @@ from service.calibration import THRESHOLDS, missing_thresholds, versions_with_th
 from service.idempotency import run_once
 from service.serving.loaded_calibrators import CHAMPION, UNCALIBRATED
 from service.upload_checks import count_numbers, count_rows
-from service.uploads import read_upload, receive
+from service.uploads import read_upload, receive, store_once
 from service.versions import resolve_version
 
 
@@ -40,18 +40,20 @@ class _Rows:
     dataset: str | None
 
 
-class _Upload(BaseModel):
+class BatchUpload(BaseModel):
     """A request with uploaded rows, which an idempotency key stands for."""
 
+    #: A number, also as text, or an alias.
     version: int | str
-    format: str
-    input: str
+    format: ProbabilityFormat
+    input: Input
     sets: bool
     accepted: bool
-    digest: str
+    #: Of the rows, once they have been received.
+    digest: str = ""
 
 
-def create_batch(tx: Transaction, model: str, request: BatchCreate, key: str | None) -> Job:
+def create_batch(store: Registry, model: str, request: BatchCreate, key: str | None) -> Job:
     """Enqueue the calibration of a data set.
 
     Raises
@@ -60,27 +62,25 @@ def create_batch(tx: Transaction, model: str, request: BatchCreate, key: str | N
     NotFoundError: no such model, data set or version.
     ConflictError: `key` was used with another request.
     """
-    owner = tx.models.get(model)
-    answers = {"sets": request.sets, "accepted": request.accepted}
+    with store.transaction() as tx:
+        owner = tx.models.get(model)
 
-    def act() -> Job:
-        tx.models.hold(owner)
-        dataset = tx.datasets.get(owner, request.dataset)
-        version = _resolve(tx, owner, request.version, dataset.input, answers)
-        rows = _Rows(dataset.digest, dataset.media_type, dataset.input, dataset.rows, dataset.name)
-        return _enqueue(tx, owner, version, request.format, answers, rows)
+        def act() -> Job:
+            tx.models.hold(owner)
+            dataset = tx.datasets.get(owner, request.dataset)
+            version = _resolve(tx, owner, request, dataset.input)
+            rows = _Rows(
+                dataset.digest, dataset.media_type, dataset.input, dataset.rows, dataset.name
+            )
+            return _enqueue(tx, owner, version, request, rows)
 
-    return run_once(tx, key, f"create_batch {model}", request, 202, Job, act)
+        return run_once(tx, key, f"create_batch {model}", request, 202, Job, act)
 
 
 async def upload_batch(
     store: Registry,
     model: str,
-    version: int | str,
-    format: ProbabilityFormat,
-    input: Input,
-    sets: bool,
-    accepted: bool,
+    upload: BatchUpload,
     media_type: str,
     pieces: AsyncIterable[bytes],
     key: str | None,
@@ -91,7 +91,6 @@ async def upload_batch(
 
     Parameters
     ----------
-    version: a number, also as text, or an alias.
     media_type: one of `recalib.files.MEDIA_TYPES`.
     pieces: the bytes of the file, in order.
 
@@ -101,39 +100,28 @@ async def upload_batch(
     NotFoundError: no such model or version.
     ConflictError: `key` was used with another request.
     """
-    answers = {"sets": sets, "accepted": accepted}
 
     def check() -> Model:
         with store.reading() as tx:
             owner = tx.models.get(model)
-            _resolve(tx, owner, version, input, answers)
+            _resolve(tx, owner, upload, upload.input)
         return owner
 
-    def register(blob: BlobWriter, owner: Model, count: int) -> Job:
-        request = _Upload(
-            version=version, format=format, input=input, **answers, digest=blob.digest
-        )
-        rows = _Rows(blob.digest, media_type, input, count, None)
-        with store.storing(blob) as (tx, digest):
-
-            def act() -> Job:
-                tx.models.hold(owner)
-                number = _resolve(tx, owner, version, input, answers)
-                return _enqueue(tx, owner, number, format, answers, rows)
-
-            job = run_once(tx, key, f"create_batch {model}", request, 202, Job, act)
-        if key is not None and blob.is_new:
-            # A repeated request whose job has ended: nothing needs its rows.
-            store.remove_unreferenced(digest)
-        return job
+    def act(tx: Transaction, digest: str) -> Job:
+        tx.models.hold(owner)
+        version = _resolve(tx, owner, upload, upload.input)
+        rows = _Rows(digest, media_type, upload.input, count, None)
+        return _enqueue(tx, owner, version, upload, rows)
 
     owner = await to_thread.run_sync(check)
     with store.blobs.writer() as blob:
-        await receive(pieces, blob, input)
+        await receive(pieces, blob, upload.input)
         layout: dict[str, Any] = {"class_names": owner.labels, "task": owner.task}
-        layout |= {"format": MEDIA_TYPES[media_type], "input": input}
+        layout |= {"format": MEDIA_TYPES[media_type], "input": upload.input}
         count = await read_upload(count_rows, blob, count_numbers, layout, classes=owner.classes)
-        return await to_thread.run_sync(register, blob, owner, count)
+        request = upload.model_copy(update={"digest": blob.digest})
+        scope = f"create_batch {model}"
+        return await to_thread.run_sync(store_once, store, blob, key, scope, request, act)
 
 
 def get_batch_content(store: Registry, model: str, id: str) -> tuple[Batch, Iterator[bytes]]:
@@ -151,15 +139,15 @@ def get_batch_content(store: Registry, model: str, id: str) -> tuple[Batch, Iter
 
 
 def _resolve(
-    tx: Transaction, model: Model, name: int | str, input: Input, answers: dict[str, bool]
+    tx: Transaction, model: Model, request: BatchCreate | BatchUpload, input: Input
 ) -> int | None:
     """Return the number of a version; None for the probabilities of a model without a champion."""
-    number = None
+    name, number = request.version, None
     if not (name == CHAMPION and model.serve_uncalibrated) or tx.aliases.find(model, CHAMPION):
         number = resolve_version(tx, model, name, input, "version")
-    for answer in (answer for answer, is_asked in answers.items() if is_asked):
+    for answer in ("sets", "accepted"):
         card = {} if number is None else tx.calibrators.get(model, number).card
-        if card.get(THRESHOLDS[answer][2]) is None:
+        if getattr(request, answer) and card.get(THRESHOLDS[answer][2]) is None:
             others = versions_with_thresholds(tx, model, answer)
             raise missing_thresholds(answer, model.name, number, others)
     return number
@@ -169,22 +157,21 @@ def _enqueue(
     tx: Transaction,
     model: Model,
     version: int | None,
-    format: ProbabilityFormat,
-    answers: dict[str, bool],
+    request: BatchCreate | BatchUpload,
     rows: _Rows,
 ) -> Job:
     payload: dict[str, Any] = {
         "model": model.name,
         "dataset": rows.dataset,
         "version": version,
-        "format": format,
+        "format": request.format,
         "input": rows.input,
         "rows": rows.count,
         "digest": rows.digest,
         "media_type": rows.media_type,
-        "sets": answers["sets"],
+        "sets": request.sets,
     }
-    if answers["accepted"]:  # workers of earlier versions do not know it
+    if request.accepted:  # workers of earlier versions do not know it
         payload["accepted"] = True
     upload = {"upload": rows.digest} if rows.dataset is None else None
     job = enqueue(tx, BATCH, payload, model=model, checkpoint=upload)

@@ -14,7 +14,6 @@ from recalib.contract.models import Deletion
 from recalib.errors import InputError
 from recalib.files import FORMATS, MEDIA_TYPES, Input
 from recalib.files.probabilities import PROBABILITY_FORMATS, ProbabilityFormat
-from recalib.registry import Registry
 from recalib.registry.job_kinds import BATCH
 from service.access.visible_jobs import job_of_model
 from service.batches import handlers
@@ -89,18 +88,13 @@ async def create_batch(
             found = ", ".join(request.query_params)[:80]
             raise InputError("query", found=found, accepted="none: JSON has all fields")
         create = validate(BatchCreate, decode_json(await request.body()))
+        enqueue = handlers.create_batch
         return await to_thread.run_sync(enqueue, state.registry, model, create, idempotency_key)
+    upload = handlers.BatchUpload(
+        version=version, format=format, input=input, sets=sets, accepted=accepted
+    )
     return await handlers.upload_batch(
-        state.registry,
-        model,
-        version,
-        format,
-        input,
-        sets,
-        accepted,
-        media_type,
-        request.stream(),
-        idempotency_key,
+        state.registry, model, upload, media_type, request.stream(), idempotency_key
     )
 
 
@@ -160,9 +154,3 @@ def _is_upload(content: bytes, has_query: bool) -> bool:
     if "dataset" in members:
         return False
     return has_query or not members.keys().isdisjoint(("logits", "probabilities"))
-
-
-def enqueue(store: Registry, model: str, create: BatchCreate, key: str | None) -> Job:
-    """Enqueue the calibration of a data set."""
-    with store.transaction() as tx:
-        return handlers.create_batch(tx, model, create, key)

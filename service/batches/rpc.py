@@ -33,17 +33,16 @@ class Batches:
         registry, settings = self._state.registry, self._state.settings
         header, chunks = await open_upload(requests, settings.max_upload_bytes)
         arguments = _ARGUMENTS.of(header, context)
-        model, key = arguments["model"], arguments.pop("idempotency_key")
+        model, key = arguments.pop("model"), arguments.pop("idempotency_key")
         if not header.dataset:
             media_type = parse_media_type(header.content_type, tuple(MEDIA_TYPES))
-            job = await handlers.upload_batch(
-                registry, **arguments, media_type=media_type, pieces=chunks, key=key
-            )
+            upload = handlers.BatchUpload(**arguments)
+            job = await handlers.upload_batch(registry, model, upload, media_type, chunks, key)
             return to_message(pb.Job, job)
         if await anext(chunks, None) is not None:
             found = "chunks, and a header with `dataset`"
             raise InputError("chunk", found=found, accepted="one of the two")
         fields = {name: arguments[name] for name in ("version", "format", "sets", "accepted")}
         create = validate(BatchCreate, {"dataset": header.dataset, **fields})
-        job = await to_thread.run_sync(rest.enqueue, registry, model, create, key)
+        job = await to_thread.run_sync(handlers.create_batch, registry, model, create, key)
         return to_message(pb.Job, job)

@@ -15,7 +15,7 @@ from recalib.contract.jobs import Job
 from recalib.core.monitoring_settings import MonitoringSettings
 from recalib.core.watched_classes import watched_indices
 from recalib.errors import ConflictError, InputError
-from recalib.registry import BlobWriter, Model, Registry, Transaction
+from recalib.registry import Model, Registry, Transaction
 from recalib.registry.job_kinds import REPLAY
 from recalib.replay import LogSummary, ModelLogOptions
 from service.access.authenticator import current_principal
@@ -23,7 +23,7 @@ from service.access.job_queue import enqueue
 from service.idempotency import run_once
 from service.serving.loaded_calibrators import CHAMPION
 from service.upload_checks import count_log_numbers, survey_log
-from service.uploads import read_upload, receive
+from service.uploads import read_upload, receive, store_once
 from service.versions import find_version
 
 #: How far a clock may be ahead of that of the database.
@@ -69,36 +69,29 @@ async def upload_replay(
             find_version(tx, owner, version, "version")
         return owner
 
-    def register(blob: BlobWriter, summary: LogSummary) -> Job:
-        request = _Upload(version=version, to_now=to_now, digest=blob.digest)
-        with store.storing(blob) as (tx, digest):
-
-            def act() -> Job:
-                owner = tx.models.get(model)
-                tx.models.hold(owner)
-                now, shift = tx.clock(), 0.0
-                if to_now:
-                    length = owner.monitoring.cohort_seconds
-                    shift = math.floor((now - summary.end) / length) * length
-                elif summary.end > now + _SKEW_SECONDS:
-                    found = f"{_iso(summary.end)}, in the future"
-                    raise InputError("time", found=found, accepted=f"times until {_iso(now)}")
-                number = _check_version(tx, owner, version, summary.through + shift)
-                return _enqueue(tx, owner, number, digest, shift, summary)
-
-            job = run_once(tx, key, f"create_replay {model}", request, 202, Job, act)
-        if key is not None and blob.is_new:
-            # A repeated request whose job has ended: nothing needs its log.
-            store.remove_unreferenced(digest)
-        return job
+    def act(tx: Transaction, digest: str) -> Job:
+        owner = tx.models.get(model)
+        tx.models.hold(owner)
+        now, shift = tx.clock(), 0.0
+        if to_now:
+            length = owner.monitoring.cohort_seconds
+            shift = math.floor((now - summary.end) / length) * length
+        elif summary.end > now + _SKEW_SECONDS:
+            found = f"{_iso(summary.end)}, in the future"
+            raise InputError("time", found=found, accepted=f"times until {_iso(now)}")
+        number = _check_version(tx, owner, version, summary.through + shift)
+        return _enqueue(tx, owner, number, digest, shift, summary)
 
     owner = await to_thread.run_sync(check)
     with store.blobs.writer() as blob:
         await receive(pieces, blob, "predictions")
-        summary = await read_upload(
-            survey_log, blob, count_log_numbers, {}, options=msgspec.to_builtins(_options(owner))
+        options = msgspec.to_builtins(_options(owner))
+        summary = LogSummary(
+            *await read_upload(survey_log, blob, count_log_numbers, {}, options=options)
         )
-        return await to_thread.run_sync(register, blob, LogSummary(*summary))
+        request = _Upload(version=version, to_now=to_now, digest=blob.digest)
+        scope = f"create_replay {model}"
+        return await to_thread.run_sync(store_once, store, blob, key, scope, request, act)
 
 
 def request_settings_replay(
