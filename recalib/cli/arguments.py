@@ -48,14 +48,17 @@ def short_name(sources: Sequence[str]) -> str:
     return f"{Path(sources[0]).name}{more}"
 
 
-def check_output_path(field: str, path: Path, *sources: Path) -> None:
+def check_output_path(field: str, path: Path, *sources: Path, suffix: str = "") -> None:
     """Raise `InputError` if `path` cannot be written. Commands call it before they start work.
 
     Parameters
     ----------
     field: the name of the argument, for the error.
     sources: files that the command reads, and therefore must not overwrite.
+    suffix: that the name must have; any by default.
     """
+    if suffix and path.suffix != suffix:
+        raise InputError(field, found=str(path), accepted=f"a name that ends in {suffix}")
     accepted = "a file in a folder that exists"
     try:
         is_folder, exists = path.is_dir(), path.exists()

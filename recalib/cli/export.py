@@ -56,9 +56,7 @@ def export(
         raise InputError("output", found="options of --triton", accepted="--triton DIR")
     from recalib.files import write_atomically
 
-    if output.suffix != ".onnx":
-        raise InputError("output", found=str(output), accepted="a name that ends in .onnx")
-    arguments.check_output_path("output", output, calibrator)
+    arguments.check_output_path("output", output, calibrator, suffix=".onnx")
     graph = load(calibrator).to_onnx()
     write_atomically(output, graph)
     if json_output:

@@ -34,9 +34,7 @@ def fuse(
     from recalib.api import load
     from recalib.onnx_fusion.fuse import fuse as fuse_files
 
-    if output.suffix != ".onnx":
-        raise InputError("output", found=str(output), accepted="a name that ends in .onnx")
-    arguments.check_output_path("output", output, model, calibrator)
+    arguments.check_output_path("output", output, model, calibrator, suffix=".onnx")
     shapes = dict(_parse_shape(option) for option in shape or [])
     with progress("fuse", quiet=json_output):
         fused = fuse_files(

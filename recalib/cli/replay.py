@@ -13,7 +13,6 @@ from recalib.cli.replay_into import check_options, describe_times, replay_into
 from recalib.core.field_comments import field_comments
 from recalib.core.monitoring_settings import EvidenceSettings
 from recalib.core.time_text import time_text
-from recalib.errors import InputError
 from recalib.reporting.terminal import narrow_table, print_json, progress, say, warn
 
 if TYPE_CHECKING:
@@ -176,10 +175,10 @@ def replay(
         label_pause_seconds=label_pause,
         least_labels=min(EvidenceSettings.least_labels, window),
         cohort=cohort,
-        find_segments=_names(find_segments),
-        classes=_names(classes),
+        find_segments=arguments.split_names(find_segments) or (),
+        classes=arguments.split_names(classes) or (),
         task=task,
-        class_names=_names(class_names),
+        class_names=arguments.split_names(class_names) or (),
         adapt=adapt,
     )
     inputs = [*map(Path, log), *([] if calibrator is None else [calibrator])]
@@ -189,9 +188,7 @@ def replay(
         check_suffix(picture, "picture")
         arguments.check_output_path("picture", picture, *inputs)
     if report is not None:
-        arguments.check_output_path("report", report, *inputs)
-        if report.suffix != ".html":
-            raise InputError("report", found=str(report), accepted="a name that ends in .html")
+        arguments.check_output_path("report", report, *inputs, suffix=".html")
     name = arguments.short_name(log)
     card = None
     if calibrator is not None:
@@ -230,10 +227,6 @@ def replay(
         say(f"saved {picture}")
     if report is not None:
         say(f"saved {report}")
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def _draw(path: Path, result: Replay, name: str) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,9 +20,10 @@ from recalib.errors import InputError
 from recalib.reporting.terminal import print_json, progress, say, warn
 
 if TYPE_CHECKING:
-    from recalib.core.card import PredictionPolicy
-    from recalib.files import DataSelection
-    from recalib.reporting.html_report import Report
+    from recalib.core.card import AutoChoice, PredictionPolicy
+    from recalib.files import DataSelection, LabelledData
+    from recalib.reporting.html_report import LabelReport, Report, Source
+    from recalib.reporting.html_report.versions import MapChoice
 
 #: Names of the files that every report has.
 _RESERVED_NAMES = ("validation", "test")
@@ -68,70 +69,49 @@ def report(
     from recalib.fitting.auto import resolve_predictions
     from recalib.scale import report as report_on_files
 
-    if output.suffix != ".html":
-        raise InputError("output", found=str(output), accepted="a name that ends in .html")
     selection = arguments.selection_of(scores, label, separator=separator)
     shifted = _parse_shifted_sets(shift or [])
     validation_data, test_data = [validation, *(add_validation or [])], [test, *(add_test or [])]
     sources = [validation_data, test_data, *([source] for source in shifted.values())]
-    arguments.check_output_path(
-        "output", output, *(Path(item) for source in sources for item in source)
-    )
-    names = arguments.split_names(segments)
-    if names is not None and (task == "multilabel" or local_paths(sources, cluster) is None):
+    read = (Path(item) for source in sources for item in source)
+    arguments.check_output_path("output", output, *read, suffix=".html")
+    paths, names = local_paths(sources, cluster), arguments.split_names(segments)
+    is_multilabel = task == "multilabel"
+    if names is not None and (is_multilabel or paths is None):
         accepted = "files in memory of one label for each row"
         raise InputError("segments", found=f"{segments}, with others", accepted=accepted)
-    if task == "multilabel":
+    if is_multilabel:
         _check_label_options(shifted, objectives, predictions, preserve_accuracy)
-        paths = local_paths(sources, cluster)
         if paths is None:
             accepted = "multiclass for other sources than two files"
             raise InputError("task", found=task, accepted=accepted)
-        _report_on_labels(
-            paths, arguments.split_names(maps), input, selection, title, output, json_output
-        )
-        return
     policy = resolve_predictions(predictions, preserve_accuracy)
-    pairs = compatible_pairs(maps, objectives)
+    pairs = [] if is_multilabel else compatible_pairs(maps, objectives)
+    result: Any
     with progress("report", quiet=json_output) as update:
         update("reading")
-        paths = local_paths(sources, cluster)
-        if paths is not None:
-            result = _report_on_rows(
-                paths, list(shifted), pairs, input, selection, policy, title, names, update
-            )
-        else:
+        shared: dict[str, Any] = {"input": input, "title": title, "progress": update}
+        if paths is None:
             result = report_on_files(
                 arguments.select_in(validation_data, selection),
                 arguments.select_in(test_data, selection),
                 pairs,
-                input=input,
                 predictions=policy,
                 shifted={
                     name: arguments.select_in([file], selection) for name, file in shifted.items()
                 },
-                title=title,
                 cluster=arguments.cluster_name(cluster),
-                progress=update,
+                **shared,
             )
+        elif is_multilabel:
+            result = _report_on_labels(paths, arguments.split_names(maps), selection, **shared)
+        else:
+            shared |= {"predictions": policy}
+            result = _report_on_rows(paths, list(shifted), pairs, selection, names, **shared)
         result.save(output)
-    choice = result.comparison.choice
+    choice, document = _label_results(result) if is_multilabel else _row_results(result)
     if json_output:
-        print_json(
-            {
-                "output": str(output),
-                "recommended": {
-                    "map": choice.map, "objective": choice.objective, "reason": choice.reason
-                },
-                "warnings": result.warnings,
-                "metrics": {
-                    stage: {name: asdict(estimate) for name, estimate in metrics.items()}
-                    for stage, metrics in (("before", result.before), ("after", result.after))
-                },
-                "changes": {name: asdict(change) for name, change in result.changes.items()},
-                "shift": [asdict(shifted_set) for shifted_set in result.shift],
-            }
-        )  # fmt: skip
+        print_json({"output": str(output), "warnings": result.warnings, **document})
         return
     for message in result.warnings:
         warn(message)
@@ -139,6 +119,33 @@ def report(
     if result.verdict:
         say(result.verdict)
     say(f"saved {output}")
+
+
+def _row_results(result: Report) -> tuple[AutoChoice, dict[str, Any]]:
+    """Return the recommendation, and the results as JSON values."""
+    choice = result.comparison.choice
+    recommended = {"map": choice.map, "objective": choice.objective, "reason": choice.reason}
+    return choice, {
+        "recommended": recommended,
+        "metrics": {"before": _to_json(result.before), "after": _to_json(result.after)},
+        "changes": _to_json(result.changes),
+        "shift": [asdict(shifted_set) for shifted_set in result.shift],
+    }
+
+
+def _label_results(result: LabelReport) -> tuple[MapChoice, dict[str, Any]]:
+    """Return the recommendation, and the results as JSON values."""
+    choice, before, after = result.choice, result.before, result.after
+    return choice, {
+        "recommended": {"map": choice.map, "reason": choice.reason},
+        "maps": [asdict(score) for score in choice.scores],
+        "metrics": {"before": _to_json(before.metrics), "after": _to_json(after.metrics)},
+        "changes": _to_json(after.changes),
+    }
+
+
+def _to_json(items: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: asdict(item) for name, item in items.items()}
 
 
 def _check_label_options(
@@ -163,91 +170,53 @@ def _check_label_options(
 def _report_on_labels(
     paths: list[Path],
     maps: tuple[str, ...] | None,
-    input: Literal["logits", "probabilities"],
     selection: DataSelection,
-    title: str,
-    output: Path,
-    json_output: bool,
-) -> None:
-    """Write the report on multilabel data in two files, and print the recommendation."""
-    from recalib import files
-    from recalib.reporting.html_report import Source, create_label_report
+    **shared: Any,
+) -> LabelReport:
+    """Return the report on multilabel data in two files."""
+    from recalib.reporting.html_report import create_label_report
 
-    with progress("report", quiet=json_output) as update:
-        update("reading")
-        rows = read_validation_and_test(paths, input, selection, "multilabel")
-        validation, test = (
-            Source(path.name, files.digest(path), data)
-            for path, data in zip(paths, rows, strict=True)
-        )
-        result = create_label_report(
-            validation,
-            test,
-            maps,
-            input=input,
-            class_labels=arguments.class_names_of(selection),
-            title=title,
-            progress=update,
-        )
-        result.save(output)
-    if json_output:
-        stages = {"before": result.before, "after": result.after}
-        print_json(
-            {
-                "output": str(output),
-                "recommended": {"map": result.choice.map, "reason": result.choice.reason},
-                "maps": [asdict(score) for score in result.choice.scores],
-                "warnings": result.warnings,
-                "metrics": {
-                    stage: {name: asdict(estimate) for name, estimate in version.metrics.items()}
-                    for stage, version in stages.items()
-                },
-                "changes": {name: asdict(change) for name, change in result.after.changes.items()},
-            }
-        )
-        return
-    for message in result.warnings:
-        warn(message)
-    say(f"recommended: {result.choice.reason}")
-    if result.verdict:
-        say(result.verdict)
-    say(f"saved {output}")
+    rows = read_validation_and_test(paths, shared["input"], selection, "multilabel")
+    names = arguments.class_names_of(selection)
+    validation, test = _sources(paths, rows)
+    return create_label_report(validation, test, maps, class_labels=names, **shared)
 
 
 def _report_on_rows(
     paths: list[Path],
     shifted: list[str],
     pairs: list[tuple[str, str]],
-    input: Literal["logits", "probabilities"],
     selection: DataSelection,
-    policy: PredictionPolicy,
-    title: str,
     segments: tuple[str, ...] | None,
-    update: Callable[[str], None],
+    **shared: Any,
 ) -> Report:
     """Return the report on rows in memory; the files of shifted test sets are the last ones."""
-    from recalib import files
     from recalib.files.read_columns import read_columns
-    from recalib.reporting.html_report import Source, create_report
+    from recalib.reporting.html_report import create_report
 
+    input = shared["input"]
     rows = [*read_validation_and_test(paths, input, selection)]
     for name, path in zip(shifted, paths[2:], strict=True):
         rows.append(read_labelled(f"shift {name}", path, input, selection, rows[0]))
-    sources = [
+    validation, test, *others = _sources(paths, rows)
+    return create_report(
+        validation,
+        test,
+        pairs,
+        class_names=arguments.class_names_of(selection),
+        shifted=dict(zip(shifted, others, strict=True)),
+        segments=segments and read_columns(paths[1], segments, selection.separator),
+        **shared,
+    )
+
+
+def _sources(paths: Sequence[Path], rows: Sequence[LabelledData]) -> list[Source]:
+    from recalib import files
+    from recalib.reporting.html_report import Source
+
+    return [
         Source(path.name, files.digest(path), data) for path, data in zip(paths, rows, strict=True)
     ]
-    return create_report(
-        sources[0],
-        sources[1],
-        pairs,
-        input=input,
-        predictions=policy,
-        class_names=arguments.class_names_of(selection),
-        shifted=dict(zip(shifted, sources[2:], strict=True)),
-        segments=segments and read_columns(paths[1], segments, selection.separator),
-        title=title,
-        progress=update,
-    )
 
 
 def _parse_shifted_sets(pairs: list[str]) -> dict[str, str]:
