@@ -10,7 +10,7 @@ import typer
 
 from recalib.cli import arguments, options
 from recalib.errors import InputError
-from recalib.reporting.terminal import print_json, progress, say
+from recalib.reporting.terminal import progress, show
 
 if TYPE_CHECKING:
     from recalib.calibrator import Calibrator
@@ -69,14 +69,10 @@ def apply(
                 cluster=arguments.cluster_name(cluster),
                 progress=lambda done, total: update(f"{done} of {total} parts"),
             )
-        if json_output:
-            print_json(asdict(result))
-            return
         resumed = f", {result.resumed} of an earlier run" if result.resumed else ""
-        say(
-            f"saved {result.rows} rows of {result.classes} probabilities to {output} "
-            f"({result.parts} parts{resumed})"
-        )
+        size = f"{result.rows} rows of {result.classes} probabilities"
+        text = f"saved {size} to {output} ({result.parts} parts{resumed})"
+        show(asdict(result), text, json_output=json_output)
         return
     target = Path(output)
     check_answer_path(target)
@@ -100,10 +96,8 @@ def apply(
         others = other_columns(path, kind, selection, names) if is_table else None
         write_answers(target, names, others, **arrays)
     n, k = arrays["probabilities"].shape
-    if json_output:
-        print_json({"output": output, "rows": n, "classes": k})
-    else:
-        say(f"saved {n} rows of {k} {' and '.join(arrays)} to {target}")
+    text = f"saved {n} rows of {k} {' and '.join(arrays)} to {target}"
+    show({"output": output, "rows": n, "classes": k}, text, json_output=json_output)
 
 
 def _answers(fitted: Calibrator, values: Any, input: options.CalibratorInput) -> dict[str, Any]:

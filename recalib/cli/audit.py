@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from recalib.cli import options
 from recalib.cli.context import load_settings, open_registry
-from recalib.reporting.terminal import print_json, say
+from recalib.reporting.terminal import show
+
+if TYPE_CHECKING:
+    from recalib.registry.records import AuditEntry
 
 
 def audit(
@@ -30,12 +33,13 @@ def audit(
     settings = load_settings(home=home, database_url=database_url)
     with open_registry(settings) as registry, registry.reading() as tx:
         entries = tx.audit.page(None, limit, actor=actor, action=action, model=model)
-    if json_output:
-        print_json([asdict(entry) for entry in entries])
-        return
-    for entry in entries:
-        at = datetime.fromtimestamp(entry.at, UTC).strftime("%Y-%m-%d %H:%M:%S")
-        of_model = "" if entry.model in (None, entry.target) else f" of {entry.model}"
-        refused = "" if entry.result == "done" else " (refused)"
-        detail = f": {entry.detail}" if entry.detail else ""
-        say(f"{at}  {entry.actor}  {entry.action}{refused}  {entry.target}{of_model}{detail}")
+    document = [asdict(entry) for entry in entries]
+    show(document, *map(_describe, entries), json_output=json_output)
+
+
+def _describe(entry: AuditEntry) -> str:
+    at = datetime.fromtimestamp(entry.at, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    of_model = "" if entry.model in (None, entry.target) else f" of {entry.model}"
+    refused = "" if entry.result == "done" else " (refused)"
+    detail = f": {entry.detail}" if entry.detail else ""
+    return f"{at}  {entry.actor}  {entry.action}{refused}  {entry.target}{of_model}{detail}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +13,7 @@ import typer
 from recalib.cli import options
 from recalib.cli.context import current_actor, load_settings, open_registry
 from recalib.errors import InputError, UnavailableError
-from recalib.reporting.terminal import print_json, progress, say, warn
+from recalib.reporting.terminal import progress, show, warn
 from recalib.settings.effective import redact
 
 if TYPE_CHECKING:
@@ -59,22 +60,13 @@ def backup(
                 tx.audit.record(current_actor(), "backup", None, to.name)
         except UnavailableError as error:  # the backup is valid all the same
             warn(f"the audit trail does not have this backup: {redact(str(error))}")
-    _print_summary(to, manifest, is_stream=is_stream, json_output=json_output)
-
-
-def _print_summary(
-    to: Path, manifest: BackupManifest, *, is_stream: bool, json_output: bool
-) -> None:
-    if json_output:
-        size = to.stat().st_size
-        print_json({"file": str(to), "bytes": size, **manifest_summary(manifest)})
-        return
-    for digest, owner in manifest.left_out.items():
-        warn(f"left out: blob {digest}, {owner}")
-    if manifest.references:
-        warn(references_text(manifest))
-    if not is_stream:
-        say(f"saved {manifest_text(manifest)} to {to}, {to.stat().st_size} bytes")
+    size = 0 if is_stream else to.stat().st_size
+    show(
+        {"file": str(to), "bytes": size, **manifest_summary(manifest)},
+        "" if is_stream else f"saved {manifest_text(manifest)} to {to}, {size} bytes",
+        warnings=manifest_warnings(manifest, "left out:"),
+        json_output=json_output,
+    )
 
 
 def record_backup(
@@ -103,11 +95,13 @@ def manifest_text(manifest: BackupManifest) -> str:
     )
 
 
-def references_text(manifest: BackupManifest) -> str:
-    """Return that the files of data sets by reference are not in a backup."""
-    uris = manifest.references
-    more = f", and {len(uris) - _MAX_URIS} more" if len(uris) > _MAX_URIS else ""
-    return f"the backup does not have the files at {', '.join(uris[:_MAX_URIS])}{more}"
+def manifest_warnings(manifest: BackupManifest, left_out: str) -> Iterator[str]:
+    """Yield what a backup does not have: blobs, and files of data sets by reference."""
+    for digest, owner in manifest.left_out.items():
+        yield f"{left_out} blob {digest}, {owner}"
+    if uris := manifest.references:
+        more = f", and {len(uris) - _MAX_URIS} more" if len(uris) > _MAX_URIS else ""
+        yield f"the backup does not have the files at {', '.join(uris[:_MAX_URIS])}{more}"
 
 
 def manifest_summary(manifest: BackupManifest) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from recalib.cli import arguments, options
-from recalib.reporting.terminal import print_json, progress, say
+from recalib.reporting.terminal import progress, show
 
 
 def calibrate(
@@ -66,8 +66,5 @@ def calibrate(
         others = other_columns(data, input, selection, names) if is_table else None
         write_answers(output, names, others, **arrays)
     n, k = probabilities.shape
-    if json_output:
-        print_json({"output": str(output), "rows": n, "classes": k})
-    else:
-        others_text = "".join(f" and {name}" for name in arrays if name != "probabilities")
-        say(f"saved {n} rows of {k} probabilities{others_text} to {output}")
+    text = f"saved {n} rows of {k} {' and '.join(arrays)} to {output}"
+    show({"output": str(output), "rows": n, "classes": k}, text, json_output=json_output)

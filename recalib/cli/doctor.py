@@ -9,7 +9,7 @@ import typer
 
 from recalib.cli import options
 from recalib.cli.context import check_package, load_settings, open_registry
-from recalib.reporting.terminal import print_json, say
+from recalib.reporting.terminal import show
 from recalib.settings.effective import effective_settings
 
 _STATE_TEXTS = {"ok": "ok     ", "warning": "warning", "failed": "FAILED "}
@@ -34,11 +34,8 @@ def doctor(
     from_command_line = {name for name, value in given.items() if value is not None}
     if show_settings:
         effective = effective_settings(settings, from_command_line)
-        if json_output:
-            print_json(effective)
-        else:
-            for setting in effective:
-                say(f"{setting['name']} = {setting['value']!r}  ({setting['from']})")
+        lines = (f"{item['name']} = {item['value']!r}  ({item['from']})" for item in effective)
+        show(effective, *lines, json_output=json_output)
         return
     check_package("service")
     from service.doctor import check_gpu, check_pictures, check_registry, check_settings
@@ -46,10 +43,7 @@ def doctor(
     results = [*check_settings(settings, from_command_line), check_gpu(), check_pictures()]
     with open_registry(settings) as registry:
         results += check_registry(registry, settings)
-    if json_output:
-        print_json([asdict(result) for result in results])
-    else:
-        for result in results:
-            say(f"{_STATE_TEXTS[result.state]}  {result.check}: {result.detail}")
+    lines = (f"{_STATE_TEXTS[item.state]}  {item.check}: {item.detail}" for item in results)
+    show([asdict(result) for result in results], *lines, json_output=json_output)
     if any(result.state == "failed" for result in results):
         raise typer.Exit(1)

@@ -9,7 +9,7 @@ import typer
 
 from recalib.cli import arguments, options
 from recalib.errors import InputError
-from recalib.reporting.terminal import print_json, say
+from recalib.reporting.terminal import show
 
 
 def export(
@@ -59,10 +59,8 @@ def export(
     arguments.check_output_path("output", output, calibrator, suffix=".onnx")
     graph = load(calibrator).to_onnx()
     write_atomically(output, graph)
-    if json_output:
-        print_json({"output": str(output), "bytes": len(graph)})
-    else:
-        say(f"saved {len(graph)} bytes to {output}")
+    text = f"saved {len(graph)} bytes to {output}"
+    show({"output": str(output), "bytes": len(graph)}, text, json_output=json_output)
 
 
 def _export_to_triton(
@@ -89,7 +87,5 @@ def _export_to_triton(
         input=input,
         max_batch_size=max_batch_size,
     )
-    if json_output:
-        print_json({"triton": str(folder), "models": names})
-    else:
-        say(f"saved {', '.join(names)} to the model repository {folder}")
+    text = f"saved {', '.join(names)} to the model repository {folder}"
+    show({"triton": str(folder), "models": names}, text, json_output=json_output)

@@ -9,7 +9,7 @@ import typer
 
 from recalib.cli import arguments, options
 from recalib.errors import InputError
-from recalib.reporting.terminal import print_json, progress, say, warn
+from recalib.reporting.terminal import progress, show
 
 
 def fuse(
@@ -41,27 +41,24 @@ def fuse(
             model, load(calibrator), output, source=source, input=input, keep=keep, shapes=shapes
         )
     proof = fused.proof
-    if json_output:
-        print_json(
-            {
-                "output": str(output),
-                "bytes": fused.bytes,
-                "probabilities": fused.probabilities,
-                "proof": {
-                    "rows": proof.rows,
-                    "largest_difference": proof.difference,
-                    "largest_share_of_bound": proof.share,
-                },
-                "warnings": list(proof.warnings),
-            }
-        )
-        return
-    for message in proof.warnings:
-        warn(message)
-    say(f"saved {fused.bytes} bytes to {output}, whose new output is {fused.probabilities}")
-    say(
+    document = {
+        "output": str(output),
+        "bytes": fused.bytes,
+        "probabilities": fused.probabilities,
+        "proof": {
+            "rows": proof.rows,
+            "largest_difference": proof.difference,
+            "largest_share_of_bound": proof.share,
+        },
+        "warnings": list(proof.warnings),
+    }
+    show(
+        document,
+        f"saved {fused.bytes} bytes to {output}, whose new output is {fused.probabilities}",
         f"proven on {proof.rows} random rows: at most {proof.difference:.2g} away from the model "
-        f"and then the calibrator, {proof.share:.0%} of what rounding may cost"
+        f"and then the calibrator, {proof.share:.0%} of what rounding may cost",
+        warnings=proof.warnings,
+        json_output=json_output,
     )
 
 

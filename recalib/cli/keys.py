@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +14,7 @@ from recalib.cli.context import create_home, current_actor, load_settings, open_
 from recalib.cli.sections import SectionedGroup
 from recalib.core.access import SCOPES, ApiKey, Limits, check_secret
 from recalib.errors import InputError
-from recalib.reporting.terminal import say, warn
+from recalib.reporting.terminal import print_json, show, warn
 
 app = typer.Typer(cls=SectionedGroup, help="Manage API keys.", rich_markup_mode=None)
 
@@ -84,9 +83,9 @@ def create(
                 )
     if file_secret is not None:
         # The author of the file knows the secret, and it must not appear in a log.
-        typer.echo(json.dumps({"name": name})) if json_output else say(f"the key {name} is good")
+        show({"name": name}, f"the key {name} is good", json_output=json_output)
     elif json_output:
-        typer.echo(json.dumps({"name": name, "key": secret}))
+        print_json({"name": name, "key": secret})
     else:
         typer.echo(secret)
         warn("Keep it: it is shown only now. Send it as Authorization: Bearer KEY.")
@@ -117,10 +116,8 @@ def limit(
     settings = load_settings(home=home, database_url=database_url)
     with open_registry(settings) as registry, registry.transaction() as tx:
         key = tx.api_keys.limit(name, limits, current_actor(), reset=reset)
-    if json_output:
-        typer.echo(json.dumps(_to_json(key)))
-    else:
-        say(f"the key {name}: {'; '.join(_describe_limits(key)) or 'limits of the server'}")
+    described = "; ".join(_describe_limits(key)) or "limits of the server"
+    show(_to_json(key), f"the key {name}: {described}", json_output=json_output)
 
 
 @app.command("list")
@@ -136,13 +133,7 @@ def list_keys(
     settings = load_settings(home=home, database_url=database_url)
     with open_registry(settings) as registry, registry.reading() as tx:
         keys = tx.api_keys.all()
-    if json_output:
-        typer.echo(json.dumps([_to_json(key) for key in keys]))
-        return
-    for key in keys:
-        models = "all models" if key.models is None else ", ".join(key.models)
-        parts = (key.state, ", ".join(key.scopes), models, *_describe_limits(key), _dates(key))
-        say(f"{key.name}: {'; '.join(parts)}")
+    show(list(map(_to_json, keys)), *map(_describe, keys), json_output=json_output)
 
 
 @app.command()
@@ -159,10 +150,7 @@ def revoke(
     settings = load_settings(home=home, database_url=database_url)
     with open_registry(settings) as registry, registry.transaction() as tx:
         key = tx.api_keys.revoke(name, current_actor())
-    if json_output:
-        typer.echo(json.dumps(_to_json(key)))
-    else:
-        say(f"the key {name} is revoked")
+    show(_to_json(key), f"the key {name} is revoked", json_output=json_output)
 
 
 def _read_secret(file: Path) -> str:
@@ -179,6 +167,12 @@ def _to_json(key: ApiKey) -> dict[str, Any]:
         **{field: value for field, value in asdict(key).items() if field != "digest"},
         "state": key.state,
     }
+
+
+def _describe(key: ApiKey) -> str:
+    models = "all models" if key.models is None else ", ".join(key.models)
+    parts = (key.state, ", ".join(key.scopes), models, *_describe_limits(key), _dates(key))
+    return f"{key.name}: {'; '.join(parts)}"
 
 
 def _describe_limits(key: ApiKey) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from recalib.cli import options
 from recalib.cli.context import create_home, load_settings, open_registry
-from recalib.reporting.terminal import print_json, say
+from recalib.reporting.terminal import show
 
 
 def prepare(
@@ -25,7 +25,5 @@ def prepare(
         registry.migrate()
         registry.blobs.prepare()
         document = {"schema": migrate.head(), "blobs": registry.blobs.url}
-    if json_output:
-        print_json(document)
-    else:
-        say(f"the database is at {document['schema']}, blobs go to {document['blobs']}")
+    text = f"the database is at {document['schema']}, blobs go to {document['blobs']}"
+    show(document, text, json_output=json_output)

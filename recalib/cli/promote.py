@@ -8,7 +8,7 @@ import typer
 
 from recalib.cli import options
 from recalib.cli.monitoring import comparison_text
-from recalib.reporting.terminal import print_json, say, warn
+from recalib.reporting.terminal import say, show, warn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,10 +69,7 @@ def rollback(
 def _print(
     alias: Alias, json_output: bool, others: Sequence[VersionComparison] | None = None
 ) -> None:
-    if json_output:
-        versions = {} if others is None else {"versions": [dict(other) for other in others]}
-        print_json({**alias.model_dump(mode="json"), **versions})
-        return
-    say(f"{alias.alias} of {alias.model} is version {alias.version}")
-    for warning in alias.warnings:
-        warn(warning)
+    versions = {} if others is None else {"versions": [dict(other) for other in others]}
+    document = {**alias.model_dump(mode="json"), **versions}
+    text = f"{alias.alias} of {alias.model} is version {alias.version}"
+    show(document, text, warnings=alias.warnings, json_output=json_output)

@@ -8,7 +8,7 @@ import typer
 
 from recalib.cli import arguments, options
 from recalib.errors import InputError
-from recalib.reporting.terminal import print_json, say
+from recalib.reporting.terminal import show
 
 
 def pull(
@@ -46,7 +46,5 @@ def pull(
         else:
             client.download_dataset(model, dataset, output)
             title, content = f"data set {dataset}", {"dataset": dataset}
-    if json_output:
-        print_json({"output": str(output), "model": model} | content)
-    else:
-        say(f"saved {title} of {model} to {output}")
+    document = {"output": str(output), "model": model} | content
+    show(document, f"saved {title} of {model} to {output}", json_output=json_output)

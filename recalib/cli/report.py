@@ -17,7 +17,7 @@ from recalib.cli.comparison import (
     read_validation_and_test,
 )
 from recalib.errors import InputError
-from recalib.reporting.terminal import print_json, progress, say, warn
+from recalib.reporting.terminal import progress, show
 
 if TYPE_CHECKING:
     from recalib.core.card import AutoChoice, PredictionPolicy
@@ -110,15 +110,9 @@ def report(
             result = _report_on_rows(paths, list(shifted), pairs, selection, names, **shared)
         result.save(output)
     choice, document = _label_results(result) if is_multilabel else _row_results(result)
-    if json_output:
-        print_json({"output": str(output), "warnings": result.warnings, **document})
-        return
-    for message in result.warnings:
-        warn(message)
-    say(f"recommended: {choice.reason}")
-    if result.verdict:
-        say(result.verdict)
-    say(f"saved {output}")
+    texts = f"recommended: {choice.reason}", result.verdict, f"saved {output}"
+    document |= {"output": str(output), "warnings": result.warnings}
+    show(document, *texts, warnings=result.warnings, json_output=json_output)
 
 
 def _row_results(result: Report) -> tuple[AutoChoice, dict[str, Any]]:

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from recalib.cli import options
-from recalib.cli.backup import manifest_summary, manifest_text, references_text
+from recalib.cli.backup import manifest_summary, manifest_text, manifest_warnings
 from recalib.cli.context import create_home, current_actor, load_settings, open_registry
-from recalib.reporting.terminal import print_json, progress, say, warn
+from recalib.reporting.terminal import progress, show
 
 
 def restore(
@@ -38,11 +38,9 @@ def restore(
         manifest = restore_registry(
             registry, source, actor=current_actor(), force=force, progress=update
         )
-    if json_output:
-        print_json(manifest_summary(manifest))
-        return
-    for digest, owner in manifest.left_out.items():
-        warn(f"the backup was made without blob {digest}, {owner}")
-    if manifest.references:
-        warn(references_text(manifest))
-    say(f"restored {manifest_text(manifest)}, as of {manifest.made_at}")
+    show(
+        manifest_summary(manifest),
+        f"restored {manifest_text(manifest)}, as of {manifest.made_at}",
+        warnings=manifest_warnings(manifest, "the backup was made without"),
+        json_output=json_output,
+    )

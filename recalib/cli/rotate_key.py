@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
 
 from recalib.cli import options
 from recalib.cli.context import current_actor, load_settings, open_registry
-from recalib.reporting.terminal import say
+from recalib.reporting.terminal import show
 
 
 def rotate_key(
@@ -30,9 +29,8 @@ def rotate_key(
         revoked = tx.signing_keys.revoke() if revoke else 0
         detail = f"{revoked} before it are given up" if revoke else ""
         tx.audit.record(current_actor(), "rotate_key", None, f"key {key.number}", detail)
-    if json_output:
-        typer.echo(json.dumps({"key": key.number, "revoked": revoked}))
-    elif revoke:
-        say(f"key {key.number} signs; ids of the {revoked} before it are refused from now on")
-    else:
-        say(f"key {key.number} signs; ids of the keys before it are good until they expire")
+    text = f"ids of the {revoked} before it are refused from now on"
+    if not revoke:
+        text = "ids of the keys before it are good until they expire"
+    document = {"key": key.number, "revoked": revoked}
+    show(document, f"key {key.number} signs; {text}", json_output=json_output)

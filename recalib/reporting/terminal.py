@@ -32,6 +32,7 @@ __all__ = [
     "progress",
     "say",
     "segments_table",
+    "show",
     "warn",
 ]
 
@@ -68,6 +69,22 @@ def print_json(value: Any) -> None:
 def say(text: Any) -> None:
     """Print text or a table to standard output."""
     _out.print(text, soft_wrap=True)
+
+
+def show(
+    document: Any, *texts: Any, warnings: Iterable[str] = (), json_output: bool = False
+) -> None:
+    """Print the result of a command: warnings, then texts and tables that are not empty.
+
+    With `json_output` it is the document instead.
+    """
+    if json_output:
+        print_json(document)
+        return
+    for message in warnings:
+        warn(message)
+    for text in filter(None, texts):
+        say(text)
 
 
 def name_options(text: str) -> str:
