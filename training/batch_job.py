@@ -24,7 +24,6 @@ from training.batch_parts import BatchParts, StoredPart
 from training.checkpoint_blobs import sweep_job
 from training.dataset_rows import read_manifest
 from training.large_datasets import IN_MEMORY, ClusterPolicy, job_workers
-from training.pause import Pause
 from training.worker import Cancelled, JobContext
 
 #: Logits that are read and calibrated at a time, and rows that are copied at a time, in bytes.
@@ -55,28 +54,22 @@ class BatchRequest(msgspec.Struct, frozen=True):
     accepted: bool = False
 
 
-def batch_handler(
-    between: Callable[[], object] = lambda: None,
-    every_seconds: float = 0.5,
+def run_batch(
+    context: JobContext,
+    pause: Callable[[], object] = lambda: None,
     policy: ClusterPolicy = IN_MEMORY,
-) -> Callable[[JobContext], None]:
-    """Return the handler of batches.
-
-    Parameters
-    ----------
-    between: called between two chunks or parts, at most once per `every_seconds`, so that a worker
-        can run short jobs during a batch of hours.
-    policy: which files are calibrated in parts on a cluster, if they can be divided; files of
-        multilabel models never are.
-    """
-    return partial(_run, pause=Pause(between, every_seconds), policy=policy)
-
-
-def _run(context: JobContext, pause: Pause, policy: ClusterPolicy) -> None:
+) -> None:
     """Calibrate the rows that have no part yet, and join the parts to a file.
 
     Memory is bounded by the sizes of chunks, not by that of the file. An attempt that ends early
     leaves its parts; the result is the same, bit for bit, wherever it ended.
+
+    Parameters
+    ----------
+    pause: called between two chunks or parts, so that a worker can run short jobs during a batch of
+        hours.
+    policy: which files are calibrated in parts on a cluster, if they can be divided; files of
+        multilabel models never are.
     """
     request = context.request(BatchRequest)
     registry = context.registry
@@ -120,7 +113,7 @@ class _Attempt:
     def __init__(
         self,
         context: JobContext,
-        pause: Pause,
+        pause: Callable[[], object],
         request: BatchRequest,
         calibrator: Calibrator,
         file: DataFile | ReferencedRows,

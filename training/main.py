@@ -7,9 +7,8 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 from recalib.errors import InputError, UnavailableError
@@ -19,15 +18,16 @@ from recalib.registry.job_kinds import BATCH, EVALUATE, FIT, MONITOR, PUBLISH, R
 from recalib.settings import Settings
 from recalib.webhooks import AllowedTargets
 from training.alert import Links
-from training.batch_job import batch_handler
+from training.batch_job import run_batch
 from training.evaluation_job import run_evaluation
 from training.fit_job import run_fit
 from training.large_datasets import ClusterPolicy
 from training.monitoring_job import run_monitor
+from training.pause import Pause
 from training.publish_job import run_publish
-from training.refit_job import refit_handler
-from training.replay_job import replay_handler
-from training.training_job import training_handler
+from training.refit_job import run_refit
+from training.replay_job import run_replay
+from training.training_job import run_training
 from training.webhook_delivery import deliveries
 from training.worker import JobHandler, Worker, stop_on_signals, watch_parent
 
@@ -35,52 +35,44 @@ _log = logging.getLogger(__name__)
 
 #: Handlers of the kinds of job that need no settings.
 HANDLERS: dict[str, JobHandler] = {
-    BATCH: batch_handler(),
+    BATCH: run_batch,
     EVALUATE: run_evaluation,
     FIT: run_fit,
     MONITOR: run_monitor,
     PUBLISH: run_publish,
-    REFIT: refit_handler(),
-    REPLAY: replay_handler(),
+    REFIT: run_refit,
+    REPLAY: run_replay,
 }
+#: Kinds of long jobs: jobs of the kinds before them run between their steps. What callers wait for
+#: must not wait for a refit, refits and monitoring not for a batch or a replay, nor these for the
+#: training of a network. The second number is the least time that a long job gets after a pause, in
+#: multiples of the pause: a refit gets a quarter of the time, and never starves.
+_LONG: tuple[tuple[tuple[str, ...], float], ...] = (
+    ((REFIT,), 1 / 3),
+    ((BATCH, REPLAY), 0.0),
+    ((TRAIN,), 0.0),
+)
 
 
-def handlers(
-    settings: Settings,
-    between: Callable[[], object] = lambda: None,
-    long_jobs: Mapping[str, JobHandler] = MappingProxyType({}),
-) -> dict[str, JobHandler]:
-    """Return the handler of each kind of job.
-
-    Parameters
-    ----------
-    between: called between the steps of a training run.
-    long_jobs: handlers in place of those of `HANDLERS`.
-    """
-    train = training_handler(
-        settings.resolved_training_data,
-        between,
-        settings.poll_seconds,
-        max_weights=settings.max_weights,
-        allowed_imports=settings.allowed_imports,
-        max_workers=settings.training_workers,
-    )
-    return {**HANDLERS, **configured_handlers(settings), **long_jobs, TRAIN: train}
-
-
-def configured_handlers(settings: Settings) -> dict[str, JobHandler]:
-    """Return the handlers that depend on settings."""
-    policy = _policy(settings)
+def handlers(settings: Settings) -> dict[str, Callable[..., None]]:
+    """Return the handler of each kind of job."""
+    policy = ClusterPolicy(settings.cluster or None, settings.cluster_bytes)
     return {
+        BATCH: partial(run_batch, policy=policy),
         EVALUATE: partial(run_evaluation, policy=policy),
         FIT: partial(run_fit, policy=policy),
         MONITOR: partial(run_monitor, links=Links.of(settings)),
         PUBLISH: partial(run_publish, policy=policy),
+        REFIT: run_refit,
+        REPLAY: run_replay,
+        TRAIN: partial(
+            run_training,
+            folder=settings.resolved_training_data,
+            max_weights=settings.max_weights,
+            allowed_imports=settings.allowed_imports,
+            max_workers=settings.training_workers,
+        ),
     }
-
-
-def _policy(settings: Settings) -> ClusterPolicy:
-    return ClusterPolicy(settings.cluster or None, settings.cluster_bytes)
 
 
 def run(settings: Settings, *, embedded: bool) -> None:
@@ -104,21 +96,13 @@ def run(settings: Settings, *, embedded: bool) -> None:
         with contextlib.suppress(UnavailableError):  # the long job handles it
             worker.work_once(stop)
 
-    # What callers wait for must not wait for a refit, refits and monitoring not for a batch or a
-    # replay, nor these for the training of a network.
-    every_short = {**HANDLERS, **configured_handlers(settings)}
-    requested = {kind: every_short[kind] for kind in (EVALUATE, FIT, MONITOR, PUBLISH)}
-    during_refit = partial(between, Worker(registry, requested, **options))
-    short = {**requested, REFIT: refit_handler(during_refit, settings.poll_seconds)}
-    pause = partial(between, Worker(registry, short, **options))
-    long_jobs = {
-        REFIT: short[REFIT],
-        BATCH: batch_handler(pause, settings.poll_seconds, _policy(settings)),
-        REPLAY: replay_handler(pause, settings.poll_seconds),
-    }
-    during_training = Worker(registry, {**short, **long_jobs}, **options)
-    every_kind = handlers(settings, partial(between, during_training), long_jobs)
-    worker = Worker(registry, every_kind, **options)
+    every_kind = handlers(settings)
+    running = {kind: every_kind[kind] for kind in (EVALUATE, FIT, MONITOR, PUBLISH)}
+    for kinds, share in _LONG:
+        short = Worker(registry, dict(running), **options)
+        pause = Pause(partial(between, short), settings.poll_seconds, share)
+        running |= {kind: partial(every_kind[kind], pause=pause) for kind in kinds}
+    worker = Worker(registry, running, **options)
     allowed = AllowedTargets(settings.webhook_targets)
     attempts, poll = settings.webhook_attempts, settings.poll_seconds
     try:

@@ -11,7 +11,7 @@ from recalib.calibrator import Calibrator
 from recalib.core.card import Card, Selection
 from recalib.errors import ConflictError
 from recalib.fitting.validation_error import validation_warnings
-from recalib.registry import ExpectedVersion, Model
+from recalib.registry import Model
 from recalib.stats.logit_scale import Finding
 from training.champion_comparison import Champion, find_champion
 from training.worker import JobContext
@@ -49,21 +49,33 @@ def publish(
     ------
     ConflictError: the champion changed during each of several comparisons.
     """
+    warnings = [finding.warning for finding in findings]
     for attempt in range(_MAX_COMPARISONS):
         champion = find_champion(context.registry, model)
         calibrator = compare(champion)
+        card, selection = calibrator.card, calibrator.card.selection
+        assert selection is not None  # noqa: S101  (set by `compare`)
+        decision = _decide(selection, promote, [] if force else findings)
+        context.progress(0.95, "publishing")
+        fitted = fit_result(card, model, "this version")
+        fitted["warnings"] = [*warnings, *fitted["warnings"]]
+        result = {
+            "promoted": decision.is_promoted,
+            "reason": decision.reason,
+            **fitted,
+            "comparison": _comparison(selection),
+        }
         try:
-            decision = _decide(calibrator, promote, [] if force else findings)
-            warnings = [finding.warning for finding in findings]
-            _publish(
-                context,
+            context.publish(
                 model,
-                calibrator,
-                champion.expected,
-                decision,
-                warnings,
-                dataset_name,
-                row_digests,
+                dataset_name=dataset_name,
+                card=card.to_dict(),
+                parameters=calibrator.to_bytes(),
+                promote_alias=_CHAMPION if decision.is_promoted else None,
+                reason=decision.reason,
+                expected=champion.expected if decision.if_better else None,
+                result=result,
+                row_digests=row_digests,
             )
             return
         except ConflictError:
@@ -79,52 +91,14 @@ class _Decision(NamedTuple):
     reason: str
 
 
-def _decide(calibrator: Calibrator, promote: bool | str, findings: Sequence[Finding]) -> _Decision:
+def _decide(selection: Selection, promote: bool | str, findings: Sequence[Finding]) -> _Decision:
     """Return whether a version is promoted; rows that are no logits of the model forbid it."""
-    selection = calibrator.card.selection
-    assert selection is not None  # noqa: S101  (set by `compare`)
     if_better = promote == "if_better"
     is_promoted = selection.better if if_better else bool(promote)
     refusals = [finding for finding in findings if finding.refuses]
     if refusals:
         return _Decision(False, if_better, f"not promoted without `force`: {refusals[0].text}")
     return _Decision(is_promoted, if_better, selection.reason if if_better else "as requested")
-
-
-def _publish(
-    context: JobContext,
-    model: Model,
-    calibrator: Calibrator,
-    expected: ExpectedVersion,
-    decision: _Decision,
-    warnings: Sequence[str],
-    dataset_name: str | None,
-    row_digests: bytes | None,
-) -> None:
-    """Publish the version, promote it and finish the job, atomically."""
-    context.progress(0.95, "publishing")
-    card = calibrator.card
-    selection = card.selection
-    assert selection is not None  # noqa: S101  (set by `compare`)
-    is_promoted, if_better, reason = decision
-    result = fit_result(card, model, "this version")
-    result["warnings"] = [*warnings, *result["warnings"]]
-    context.publish(
-        model,
-        dataset_name=dataset_name,
-        card=card.to_dict(),
-        parameters=calibrator.to_bytes(),
-        promote_alias=_CHAMPION if is_promoted else None,
-        reason=reason,
-        expected=expected if if_better else None,
-        result={
-            "promoted": is_promoted,
-            "reason": reason,
-            **result,
-            "comparison": _comparison(selection),
-        },
-        row_digests=row_digests,
-    )
 
 
 def fit_result(card: Card, model: Model, name: str) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import partial
 
 import msgspec
 
@@ -25,7 +24,6 @@ from recalib.registry import Challenger, Model, MonitorRow, Transaction
 from recalib.registry.alerts import drift_onset, failed_refit_text
 from recalib.registry.job_kinds import REFIT
 from training.logit_samples import LabelledSample, read_labelled_sample
-from training.pause import Pause
 from training.publication import fit_result
 from training.refit_map import choose_label_map, choose_map, refit_policy, refused_maps
 from training.worker import JobContext
@@ -76,26 +74,13 @@ def refit_is_due(tx: Transaction, model: Model, state: str, now: float) -> str |
     return f"every {interval:g} seconds" if is_due else None
 
 
-def refit_handler(
-    between: Callable[[], object] = lambda: None, every_seconds: float = 0.5
-) -> Callable[[JobContext], None]:
-    """Return the handler of refits.
-
-    Parameters
-    ----------
-    between: called between two iterations, so that a worker can run what callers wait for during an
-        automatic refit of minutes. The refit gets a quarter of the time, and never starves.
-    every_seconds: the least time between two calls.
-    """
-    return partial(run_refit, pause=Pause(between, every_seconds, share=1 / 3))
-
-
 def run_refit(context: JobContext, pause: Callable[[], object] = lambda: None) -> None:
     """Fit a candidate and publish it with the end of the job, or record why it is impossible.
 
     Parameters
     ----------
-    pause: called between two iterations.
+    pause: called between two iterations, so that a worker can run what callers wait for during an
+        automatic refit of minutes.
     """
     with context.registry.reading() as tx:
         model = tx.models.get(context.payload["model"])

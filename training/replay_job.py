@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -21,7 +20,6 @@ from recalib.registry import Assessment, CohortRow, MonitorRow, Registry, Transa
 from recalib.replay import LogCohort, LogSummary, ModelLog, ModelLogOptions
 from training.assessment import KEEP_SECONDS, Assessor, fixed_options, plain, segment_names
 from training.checkpoint_blobs import sweep_job
-from training.pause import Pause
 from training.settings_replay import replay_settings
 from training.worker import JobContext
 
@@ -48,21 +46,13 @@ class ReplayRequest(msgspec.Struct, frozen=True):
     shift_seconds: float
 
 
-def replay_handler(
-    between: Callable[[], object] = lambda: None, every_seconds: float = 0.5
-) -> Callable[[JobContext], None]:
-    """Return the handler of replays.
+def run_replay(context: JobContext, pause: Callable[[], object] = lambda: None) -> None:
+    """Add all matured cohorts of a log to the monitor of a version; or try other settings.
 
     Parameters
     ----------
-    between: called between two steps, at most once per `every_seconds`, so that a worker can run
-        short jobs during a long replay.
+    pause: called between two steps, so that a worker can run short jobs during a long replay.
     """
-    return partial(_run, pause=Pause(between, every_seconds))
-
-
-def _run(context: JobContext, pause: Pause) -> None:
-    """Add all matured cohorts of a log to the monitor of a version; or try other settings."""
     if "settings" in context.payload:
         replay_settings(context, pause)
         return

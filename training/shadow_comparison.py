@@ -35,7 +35,17 @@ def compare(registry: Registry, model: Model) -> str | None:
     """Compare a model's candidate on new labels; return the outcome, or None without a candidate.
 
     A candidate with verdict `proven` is not compared further; it ends when the champion changes.
+    Nothing is written, and the answer is None, if another worker was faster or the champion has
+    changed meanwhile.
     """
+    try:
+        return _compare(registry, model)
+    except ConflictError as error:
+        log.info("%s", error, extra={"action": "shadow_overtaken", "model": model.name})
+        return None
+
+
+def _compare(registry: Registry, model: Model) -> str | None:
     with registry.reading() as tx:
         model = tx.models.get(model.name)
         candidate = tx.candidates.open(model)
@@ -68,7 +78,9 @@ def compare(registry: Registry, model: Model) -> str | None:
         return None
     step = replace(step, through=rows.end, state=test.state())
     if test.verdict is None:
-        return _save(registry, model, step)
+        with registry.transaction() as tx:
+            tx.candidates.save(model, step)
+        return "compared"
     better = test.verdict == "better"
     verdict, reason = "dropped" if not better else _verdict(model), _reason(test, better)
     if not better and _promise_is_broken(registry, model, candidate.champion):
@@ -121,47 +133,29 @@ def _reason(test: ScoreTest, better: bool) -> str:
     return f"it is no better: {mean}, too small for a change"
 
 
-def _save(registry: Registry, model: Model, step: Challenger) -> str | None:
-    try:
-        with registry.transaction() as tx:
-            tx.candidates.save(model, step)
-    except ConflictError as error:  # another worker was faster
-        log.info("%s", error, extra={"action": "shadow_overtaken", "model": model.name})
-        return None
-    return "compared"
-
-
-def _restart(registry: Registry, model: Model, step: Challenger, champion: int) -> str | None:
+def _restart(registry: Registry, model: Model, step: Challenger, champion: int) -> str:
     """Compare a candidate with an earlier version that serves again: evidence against it is new."""
     reason = f"version {champion} serves again: the candidate is compared with it from now on"
-    try:
-        with registry.transaction() as tx:
-            alpha = tx.candidates.next_alpha(model, champion)
-            renewed = replace(step, champion=champion, alpha=alpha, state={}, verdict=None)
-            tx.candidates.save(model, replace(renewed, ended_at=None))
-            tx.monitors.record(model, step.version, "restarted", _ACTOR, reason)
-    except ConflictError as error:  # another worker was faster
-        log.info("%s", error, extra={"action": "shadow_overtaken", "model": model.name})
-        return None
+    with registry.transaction() as tx:
+        alpha = tx.candidates.next_alpha(model, champion)
+        renewed = replace(step, champion=champion, alpha=alpha, state={}, verdict=None)
+        tx.candidates.save(model, replace(renewed, ended_at=None))
+        tx.monitors.record(model, step.version, "restarted", _ACTOR, reason)
     return "restarted"
 
 
 def _end(
     registry: Registry, model: Model, step: Challenger, verdict: str, reason: str, now: float
-) -> str | None:
+) -> str:
     """Record the verdict, and promote if it says so, in one transaction."""
-    try:
-        with registry.transaction() as tx:
-            tx.candidates.save(model, replace(step, verdict=verdict, ended_at=now))
-            if verdict == "promoted":
-                expected = ExpectedVersion(step.champion)
-                current = tx.aliases.find(model, _CHAMPION)
-                if current is None or current.version != step.version:
-                    tx.aliases.set(model, _CHAMPION, step.version, _ACTOR, reason, expected)
-            tx.monitors.record(model, step.version, verdict, _ACTOR, reason, _evidence(step))
-    except ConflictError as error:  # another worker was faster, or the champion has changed
-        log.info("%s", error, extra={"action": "shadow_overtaken", "model": model.name})
-        return None
+    with registry.transaction() as tx:
+        tx.candidates.save(model, replace(step, verdict=verdict, ended_at=now))
+        if verdict == "promoted":
+            expected = ExpectedVersion(step.champion)
+            current = tx.aliases.find(model, _CHAMPION)
+            if current is None or current.version != step.version:
+                tx.aliases.set(model, _CHAMPION, step.version, _ACTOR, reason, expected)
+        tx.monitors.record(model, step.version, verdict, _ACTOR, reason, _evidence(step))
     fields = {"action": f"candidate_{verdict}", "model": model.name, "version": step.version}
     log.info(
         "Candidate %d of %s is %s: %s.", step.version, model.name, verdict, reason, extra=fields

@@ -6,7 +6,6 @@ import dataclasses
 import tempfile
 from collections.abc import Callable, Collection
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,6 @@ from recalib.recipe import Calibrate, Recipe, check_server_recipe
 from recalib.registry import BlobWriter, Model
 from recalib.registry.job_kinds import FIT
 from training.checkpoint_blobs import CheckpointBlobs
-from training.pause import Pause
 from training.worker import Cancelled, JobContext
 
 if TYPE_CHECKING:
@@ -28,48 +26,28 @@ _CHUNK = 1 << 20
 _TRAINING_FRACTION = 0.95
 
 
-def training_handler(
-    folder: Path,
-    between: Callable[[], object] = lambda: None,
-    every_seconds: float = 0.5,
+def run_training(
+    context: JobContext,
+    pause: Callable[[], object] = lambda: None,
     *,
+    folder: Path,
     max_weights: int,
     allowed_imports: Collection[str] = (),
     max_workers: int = 0,
-) -> Callable[[JobContext], None]:
-    """Return the handler of training jobs.
-
-    Parameters
-    ----------
-    folder: the data folder; nothing outside is read.
-    between: called between two steps, at most once per `every_seconds`, so that a worker can run
-        short jobs during a run of hours. It does not affect the numbers of the run.
-    max_weights: the largest number of weights of a network; larger networks are refused before
-        memory is allocated.
-    allowed_imports: packages and functions that recipes may name, as in `check_server_recipe`.
-    max_workers: the largest number of processes that load batches.
-    """
-    return partial(
-        _train,
-        folder=folder,
-        pause=Pause(between, every_seconds),
-        max_weights=max_weights,
-        allowed_imports=allowed_imports,
-        max_workers=max_workers,
-    )
-
-
-def _train(
-    context: JobContext,
-    folder: Path,
-    pause: Pause,
-    max_weights: int,
-    allowed_imports: Collection[str],
-    max_workers: int,
 ) -> None:
     """Train a network; its files, data set and fit job appear in a single transaction.
 
     An attempt that ends early leaves a checkpoint, from which the next attempt resumes.
+
+    Parameters
+    ----------
+    pause: called between two steps, so that a worker can run short jobs during a run of hours. It
+        does not affect the numbers of the run.
+    folder: the data folder; nothing outside is read.
+    max_weights: the largest number of weights of a network; larger networks are refused before
+        memory is allocated.
+    allowed_imports: packages and functions that recipes may name, as in `check_server_recipe`.
+    max_workers: the largest number of processes that load batches.
     """
     # Imported here, so that an idle worker does not load torch.
     with optional_packages("a worker", "recalib[train]"):
@@ -175,7 +153,9 @@ def _copy(path: Path, blob: BlobWriter) -> BlobWriter:
 class _Watcher:
     """Reports the progress of the run to the job, and ends the run when the job is cancelled."""
 
-    def __init__(self, context: JobContext, checkpoints: CheckpointBlobs, pause: Pause) -> None:
+    def __init__(
+        self, context: JobContext, checkpoints: CheckpointBlobs, pause: Callable[[], object]
+    ) -> None:
         self._context, self._checkpoints, self._pause = context, checkpoints, pause
         self._last = ""
 

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import threading
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -21,7 +22,7 @@ from tests.end_to_end.programs import (
     paused,
     until,
 )
-from training.training_job import training_handler
+from training.training_job import run_training
 from training.worker import Worker
 
 pytestmark = pytest.mark.slow
@@ -147,7 +148,8 @@ def test_training_run_survives_killed_workers(queue: _Queue) -> None:
     before = queue.checkpoint(stopped)
     assert 0 < len(before) < _EPOCHS
     # A third worker, in this process.
-    handlers = {TRAIN: training_handler(queue.programs.folder, max_weights=1_000_000)}
+    train = partial(run_training, folder=queue.programs.folder, max_weights=1_000_000)
+    handlers = {TRAIN: train}
     assert Worker(queue.registry, handlers, name="third").work_once(threading.Event())
     actual = queue.finished(stopped)
     assert (actual.attempts, queue.files(stopped)) == (1, queue.files(job_id))

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import tracemalloc
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,9 @@ def enqueue_divided(
 def work(
     registry: Registry, stop: threading.Event | None = None, cluster: str | None = None
 ) -> bool:
-    handlers = {BATCH: batch_job.batch_handler(policy=ClusterPolicy(cluster))} if cluster else {}
+    handlers = (
+        {BATCH: partial(batch_job.run_batch, policy=ClusterPolicy(cluster))} if cluster else {}
+    )
     worker = Worker(registry, {**HANDLERS, **handlers}, name="test")
     return worker.work_once(stop or threading.Event())
 
@@ -395,7 +398,7 @@ def test_short_jobs_do_not_wait_for_a_batch(
 ) -> None:
     """The worker runs them between two chunks, and the batch goes on."""
     short = Worker(registry, {"short": lambda context: None}, name="test")
-    handler = batch_job.batch_handler(lambda: short.work_once(threading.Event()), 0.0)
+    handler = partial(batch_job.run_batch, pause=lambda: short.work_once(threading.Event()))
     job = enqueue(registry, model, 350)
     with registry.transaction() as tx:
         others = [tx.jobs.enqueue("short", {}) for _ in range(3)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ from training.logit_samples import read_labelled_sample
 from training.main import HANDLERS
 from training.monitoring_job import watch
 from training.pause import Pause
-from training.refit_job import _sample_start, refit_handler, refit_is_due, request_refit
+from training.refit_job import _sample_start, refit_is_due, request_refit, run_refit
 from training.shadow_comparison import compare
 from training.worker import Worker
 
@@ -150,7 +151,7 @@ def test_requested_jobs_do_not_wait_for_a_refit(registry: Registry, drifted: Mod
     with registry.transaction() as tx:
         request_refit(tx, drifted, "stale")
         requested = tx.jobs.enqueue(FIT, {}, owner="beta").id
-    worker = Worker(registry, {REFIT: refit_handler(run_one, every_seconds=0.0)}, name="w")
+    worker = Worker(registry, {REFIT: partial(run_refit, pause=run_one)}, name="w")
     assert worker.work_once(threading.Event())
     with registry.reading() as tx:
         assert tx.jobs.get(requested).state == "succeeded"

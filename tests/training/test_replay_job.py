@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ from tests.training.watched import Stream, a_champion
 from training.checkpoint_blobs import sweep_checkpoints
 from training.main import HANDLERS
 from training.monitoring_job import watch
-from training.replay_job import replay_handler
+from training.replay_job import run_replay
 from training.worker import Worker
 
 _LENGTH, _MATURITY, _DAY = 600.0, 3_600.0, 86_400.0
@@ -395,7 +396,9 @@ def test_cancelled_replay_leaves_nothing(
                 tx.jobs.cancel(job.id)
             assert notice.wait(PATIENCE_SECONDS)
 
-    worker = Worker(registry, {REPLAY: replay_handler(cancel, 0.0)}, name="t", lease_seconds=0.6)
+    worker = Worker(
+        registry, {REPLAY: partial(run_replay, pause=cancel)}, name="t", lease_seconds=0.6
+    )
     assert worker.work_once(threading.Event())
     assert job_of(registry, job).state == "cancelled"
     assert 5 <= steps < 15

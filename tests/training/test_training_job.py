@@ -6,6 +6,7 @@ import contextlib
 import multiprocessing
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from tests.faults.disks import fill, small_disk
 from tests.training.heartbeats import notice_of_interruption
 from training.fit_job import run_fit
 from training.monitoring_job import run_monitor
-from training.training_job import training_handler
+from training.training_job import run_training
 from training.worker import JobContext, Worker
 
 pytestmark = pytest.mark.sqlite_only
@@ -50,7 +51,7 @@ class Runs:
 
     def __init__(self, registry: Registry, folder: Path) -> None:
         self.registry, self.folder = registry, folder
-        train = training_handler(folder, max_weights=_WEIGHTS, max_workers=1)
+        train = partial(run_training, folder=folder, max_weights=_WEIGHTS, max_workers=1)
         handlers = {TRAIN: train, FIT: run_fit}
         self.worker = Worker(registry, handlers, name="test", lease_seconds=0.3)
 
@@ -221,10 +222,10 @@ def test_other_jobs_do_not_wait_for_a_run(runs: Runs, monkeypatch: pytest.Monkey
         context.check_cancelled()
 
     other_jobs = Worker(runs.registry, {"short": short}, name="test")
-    handler = training_handler(
-        runs.folder,
-        lambda: other_jobs.work_once(threading.Event()),
-        every_seconds=0.0,
+    handler = partial(
+        run_training,
+        folder=runs.folder,
+        pause=lambda: other_jobs.work_once(threading.Event()),
         max_weights=_WEIGHTS,
     )
     short_jobs: list[str] = []
@@ -345,7 +346,7 @@ def test_full_disk_is_retried(
     steps = at_each_step(monkeypatch, lambda step: fill(small_blobs) if step == 7 else None)
     worker = Worker(
         runs.registry,
-        {TRAIN: training_handler(runs.folder, max_weights=_WEIGHTS)},
+        {TRAIN: partial(run_training, folder=runs.folder, max_weights=_WEIGHTS)},
         name="w",
         retry_seconds=0.0,
     )
