@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from typing import Any, TypeVar, get_args
 
 import msgspec
@@ -59,7 +60,8 @@ def configure(
     member = family.get(name)
     if member is None:
         raise unknown_name(field, name, family)
-    known: tuple[str, ...] = member.__match_args__  # type: ignore[attr-defined]
+    # Not `__match_args__`, which lacks keyword-only arguments, such as `weight` of losses.
+    known = [option.name for option in fields(member)]  # type: ignore[arg-type]
     for option in options:
         if option not in known:
             accepted = ", ".join(known) or f"none: {name} has no options"
@@ -112,7 +114,6 @@ def check_option(name: str, value: float, legal: bool, accepted: str) -> None:
 def options_of(member: object) -> dict[str, Any]:
     """Return the options from which `configure` creates `member` again, as they are in JSON."""
     # Not the member itself, because msgspec would include its properties.
-    names = member.__match_args__  # type: ignore[attr-defined]
-    values = {name: getattr(member, name) for name in names}
+    values = {field.name: getattr(member, field.name) for field in fields(member)}  # type: ignore[arg-type]
     plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(values))
     return plain
