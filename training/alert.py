@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from recalib.calibrator import Calibrator
 from recalib.contract.alerts import Alert, AlertPlace, VersionComparison
 from recalib.contract.base import utc
 from recalib.core.arrays import Numbers
@@ -19,8 +18,8 @@ from recalib.registry import LabelColumns, Model, Registry
 from recalib.registry.alerts import drift_onset, earlier_champions, next_command
 from recalib.settings import Settings
 from training.assessment import Assessor, segment_names
-from training.logit_samples import brier_scores, read_labelled_sample
-from training.set_rows import read_promised
+from training.logit_samples import brier_scores, read_calibrator, read_labelled_sample
+from training.sampled_rows import read_promised
 
 #: With this number of labels, an alert is not computed again for the same onset.
 _ENOUGH_LABELS = 50_000
@@ -139,12 +138,10 @@ def _compare(
     )
     if not len(rows):
         return []
-    with registry.reading() as tx:
-        files = {other: tx.calibrators.parameters(model, other) for other in (version, *others)}
     # The champion has the answers that were given, adapted to label shift or not.
     scores = {
-        other: brier_scores(Calibrator.from_bytes(file), rows, given=other == version)
-        for other, file in files.items()
+        other: brier_scores(read_calibrator(registry, model, other), rows, given=other == version)
+        for other in (version, *others)
     }
     comparisons = []
     order, sizes = arrange_units(rows.groups)

@@ -13,8 +13,7 @@ from recalib.drift import ClassTraffic, Cohort
 from recalib.drift.target import values_of_predicted_class
 from recalib.registry import Assessment, LabelColumns, Model, Registry, Transaction
 from training.assessment import Assessor, segment_names
-from training.class_rows import read_class_rows
-from training.set_rows import read_promised
+from training.sampled_rows import read_class_rows, read_promised
 
 #: Limits of a transaction: cohorts, to keep it short, and labels, to bound memory after a long
 #: pause.

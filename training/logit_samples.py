@@ -113,6 +113,12 @@ def read_labelled_sample(
     return LabelledSample(*row_columns, end, sampled, adaptations, states)
 
 
+def read_calibrator(registry: Registry, model: Model, version: int) -> Calibrator:
+    """Return a version of a model."""
+    with registry.reading() as tx:
+        return Calibrator.from_bytes(tx.calibrators.parameters(model, version))
+
+
 def read_newest_logits(registry: Registry, files: list[Capture], rows: int) -> NDArray[np.float32]:
     """Return the newest logits of files in the order of time, (N, K), at most `rows`."""
     parts: list[NDArray[np.float32]] = []

@@ -152,14 +152,13 @@ def _step(registry: Registry, model: Model, links: Links) -> int | None:
         champion = tx.aliases.find(model, _CHAMPION)
         if champion is None:
             return None
-        snapshot = _take_snapshot(tx, model, champion)
-        before, live = snapshot.row, snapshot.live
+        before, live = _read_state(tx, model, champion)
         cohorts = list(live.read(tx, before.through))
         served = live.served_counts(tx)
     assessor = live.assessor
 
     # 2. The state after them, and what follows from it.
-    progress = _assess(registry, snapshot, cohorts, served)
+    progress = _assess(registry, before, live, cohorts, served)
     status = assessor.monitor.assess(live.now, served)
     entered = status.state != before.status.get("state", "unverified")
     stale_numbers = live.now - before.assessed_at > _REFRESH_SECONDS
@@ -209,10 +208,13 @@ class _Progress:
 
 
 def _assess(
-    registry: Registry, snapshot: _Snapshot, cohorts: list[LiveCohort], served: Any
+    registry: Registry,
+    before: MonitorRow,
+    live: LiveCohorts,
+    cohorts: list[LiveCohort],
+    served: Any,
 ) -> _Progress:
-    """Add cohorts to the monitor of a snapshot."""
-    before, live = snapshot.row, snapshot.live
+    """Add cohorts to the monitor of a version."""
     assessor = live.assessor
     totals = CalibrationSums.empty(assessor.edges)
     if before.turn:
@@ -268,15 +270,8 @@ def _save(
     return True
 
 
-@dataclass(frozen=True)
-class _Snapshot:
-    """A version and its monitoring state at a point in time."""
-
-    row: MonitorRow
-    live: LiveCohorts
-
-
-def _take_snapshot(tx: Transaction, model: Model, champion: Alias) -> _Snapshot:
+def _read_state(tx: Transaction, model: Model, champion: Alias) -> tuple[MonitorRow, LiveCohorts]:
+    """Return the monitoring state of the champion at this time, and what goes on from it."""
     card = convert(tx.calibrators.get(model, champion.version).card, Card)
     now, monitoring = tx.clock(), model.monitoring
     options = fixed_options(monitoring)
@@ -289,7 +284,7 @@ def _take_snapshot(tx: Transaction, model: Model, champion: Alias) -> _Snapshot:
         number = tx.monitors.next_number(model)
         row = replace(row, number=number, options=options, state={})
     assessor = Assessor(model, champion.version, card, row.number, row.state)
-    return _Snapshot(row, LiveCohorts(model, champion.version, assessor, now))
+    return row, LiveCohorts(model, champion.version, assessor, now)
 
 
 def _models(registry: Registry) -> Iterator[Model]:

@@ -15,13 +15,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.calibrator import Calibrator
 from recalib.drift import ScoreTest
 from recalib.drift.row_groups import arrange_units, unit_means
 from recalib.drift.target import PROMISES
 from recalib.errors import ConflictError
 from recalib.registry import Challenger, ExpectedVersion, Model, Registry, Transaction
-from training.logit_samples import LabelledSample, brier_scores, read_labelled_sample
+from training.logit_samples import (
+    LabelledSample,
+    brier_scores,
+    read_calibrator,
+    read_labelled_sample,
+)
 
 log = logging.getLogger(__name__)
 
@@ -111,17 +115,14 @@ def _verdict(model: Model) -> str:
 def _scores(
     registry: Registry, model: Model, candidate: Challenger, rows: LabelledSample
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    with registry.reading() as tx:
-        parameters = [
-            tx.calibrators.parameters(model, version)
-            for version in (candidate.champion, candidate.version)
-        ]
     # A group counts once, with its mean: scores of any dependence within it are bounded.
     order, sizes = arrange_units(rows.groups)
     # The champion has the answers that were given, adapted to label shift or not.
     champion, challenger = (
-        unit_means(brier_scores(Calibrator.from_bytes(data), rows, given=given)[order], sizes)
-        for data, given in zip(parameters, (True, False), strict=True)
+        unit_means(
+            brier_scores(read_calibrator(registry, model, version), rows, given=given)[order], sizes
+        )
+        for version, given in ((candidate.champion, True), (candidate.version, False))
     )
     return champion, challenger
 

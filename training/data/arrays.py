@@ -7,6 +7,7 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -57,11 +58,7 @@ class Arrays(Source):
                 raise InputError(f"options.{name}", found=found, accepted="inputs and labels")
 
     def read(self, files: Files) -> Parts:
-        rows = {
-            name: self._read(files, name)
-            for name in ("train", "validation", "test")
-            if getattr(self, name) is not None
-        }
+        rows = self.of_splits(partial(self._read, files))
         train = rows["train"].inputs
         shape = _row_shape(train)
         scale = None

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import glob
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recalib.errors import InputError
 from training.data.split import Split
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,11 @@ class Parts:
 
 class Source(ABC):
     """Reads rows; a subclass is a dataclass of its options."""
+
+    def of_splits(self, read: Callable[[str], T]) -> dict[str, T]:
+        """Return what `read` gives for each split that an option of the same name has."""
+        names = ("train", "validation", "test")
+        return {name: read(name) for name in names if getattr(self, name) is not None}
 
     @abstractmethod
     def read(self, files: Files) -> Parts:

@@ -69,11 +69,9 @@ class Datasets(Source):
 
     def read(self, files: Files) -> Parts:
         make = import_function(self.factory, "data.options.factory")
-        datasets = {
-            name: _Dataset(_create(make, getattr(self, name), name), self.label, name)
-            for name in ("train", "validation", "test")
-            if getattr(self, name) is not None
-        }
+        datasets = self.of_splits(
+            lambda name: _Dataset(_create(make, getattr(self, name), name), self.label, name)
+        )
         names = datasets["train"].class_names()
         if datasets["train"].has_images:
             rows = image_rows(datasets, self.size, self.normalise, self.memory)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from recalib.core.options import check_option
 from recalib.errors import InputError
@@ -51,11 +52,7 @@ class Images(Source):
         check_option("memory", self.memory, self.memory >= 0, "0 or more")
 
     def read(self, files: Files) -> Parts:
-        images = {
-            name: self._open(files, name)
-            for name in ("train", "validation", "test")
-            if getattr(self, name) is not None
-        }
+        images = self.of_splits(partial(self._open, files))
         rows = image_rows(images, self.size, self.normalise, self.memory)
         return parts_of(rows, {"channels": 3}, self.classes, images["train"].names)
 

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,11 +52,7 @@ class Text(Source):
         check_option("longest", self.longest, self.longest >= 1, "1 or more")
 
     def read(self, files: Files) -> Parts:
-        texts = {
-            name: self._read(files, name)
-            for name in ("train", "validation", "test")
-            if getattr(self, name) is not None
-        }
+        texts = self.of_splits(partial(self._read, files))
         vocabulary = Vocabulary.of(texts["train"][0], self.least)
         rows = {
             name: Rows(Words(words, vocabulary), labels, field)

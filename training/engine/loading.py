@@ -50,14 +50,6 @@ class _Request(NamedTuple):
     share: Share
 
 
-class _Failure(NamedTuple):
-    """An `InputError` of a worker; torch would replace the error by another type."""
-
-    field: str
-    found: str
-    accepted: str
-
-
 class _Batches(Dataset[Any]):
     """Batches by request."""
 
@@ -75,13 +67,13 @@ class _Batches(Dataset[Any]):
 
 
 class _WorkerBatches(_Batches):
-    """Batches, or the failure of a batch."""
+    """Batches, or the error of a batch: torch would replace an error that is raised by another."""
 
     def __getitem__(self, request: _Request) -> Any:
         try:
             return super().__getitem__(request)
         except InputError as error:
-            return _Failure(error.field, error.found, error.accepted)
+            return error
 
 
 class _Requests:
@@ -172,8 +164,8 @@ class BatchLoader:
             return
         self._requests.items = requests
         for batch in _iterate(self._loader):
-            if isinstance(batch, _Failure):
-                raise InputError(batch.field, found=batch.found, accepted=batch.accepted)
+            if isinstance(batch, InputError):
+                raise batch
             yield self._place(batch)
 
     def _place(self, batch: Any) -> LabelledBatch:

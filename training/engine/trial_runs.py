@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing.connection import wait as wait_for
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 
@@ -97,20 +97,20 @@ class _InThisProcess:
             run = candidate.run(self.loaded)
             trial = self.study.start(candidate, run)
             if trial is None:
-                watcher = _TrialWatcher(self.progress, candidate.number)
+                progress = self.progress
+                watcher = _TrialWatcher(progress.watcher.check, progress.report, candidate.number)
                 folder = self.study.folder(run)
                 trial = _train(candidate, run, self.loaded, folder, watcher, self.error)
-            self.study.finish(trial)
-            self.progress.finish(candidate.number)
-            yield trial
+            yield self._finish(trial)
+
+    def _finish(self, trial: Trial) -> Trial:
+        self.study.finish(trial)
+        self.progress.finish(trial.number)
+        return trial
 
 
 @dataclass
-class _InProcesses:
-    loaded: LoadedData
-    study: TrialStudy
-    progress: _Progress
-    error: str
+class _InProcesses(_InThisProcess):
     jobs: int
     pool: ProcessPoolExecutor
     messages: Any
@@ -144,11 +144,6 @@ class _InProcesses:
                         equal = self.study.start(candidate, run)
                         assert equal is not None  # noqa: S101 - finished above
                         yield self._finish(equal)
-
-    def _finish(self, trial: Trial) -> Trial:
-        self.study.finish(trial)
-        self.progress.finish(trial.number)
-        return trial
 
     def _wait(self, futures: list[Future[Trial]]) -> None:
         """Wait until a trial is finished; report positions and check for a stop meanwhile."""
@@ -240,37 +235,39 @@ class _Progress:
 
 
 class _TrialWatcher:
-    """A watcher of one trial in this process."""
+    """A watcher of one trial: in this process, or in one that runs trials."""
 
-    def __init__(self, progress: _Progress, number: int) -> None:
-        self._progress, self._number = progress, number
+    def __init__(
+        self,
+        check: Callable[[], object],
+        report: Callable[[int, Position | dict[str, Any]], object],
+        number: int,
+    ) -> None:
+        self._check, self._report, self._number = check, report, number
 
     def check(self) -> None:
-        self._progress.watcher.check()
+        self._check()
 
     def at(self, position: Position) -> None:
-        self._progress.report(self._number, position)
+        self._report(self._number, position)
 
     def epoch_over(self, history: list[dict[str, Any]]) -> None:
-        self._progress.report(self._number, history[-1])
+        self._report(self._number, history[-1])
 
 
-class _Process:
-    """The state of a process that runs trials; also the watcher of its current trial."""
+class _Process(NamedTuple):
+    """The state of a process that runs trials."""
 
-    def __init__(self, loaded: LoadedData, stop: Any, messages: Any) -> None:
-        self.loaded, self.number = loaded, 0
-        self._stop, self._messages = stop, messages
+    loaded: LoadedData
+    stop: Any
+    messages: Any
 
     def check(self) -> None:
-        if self._stop.is_set():
+        if self.stop.is_set():
             raise KeyboardInterrupt
 
-    def at(self, position: Position) -> None:
-        self._messages.put((self.number, position))
-
-    def epoch_over(self, history: list[dict[str, Any]]) -> None:
-        self._messages.put((self.number, history[-1]))
+    def report(self, number: int, message: Position | dict[str, Any]) -> None:
+        self.messages.put((number, message))
 
 
 _process: _Process | None = None
@@ -310,5 +307,5 @@ def _choose_gpu(index: int) -> None:
 
 def _train_in_process(candidate: Candidate, run: str, folder: Path, error: str) -> Trial:
     assert _process is not None  # noqa: S101 - set by `_start_process`
-    _process.number = candidate.number
-    return _train(candidate, run, _process.loaded, folder, _process, error)
+    watcher = _TrialWatcher(_process.check, _process.report, candidate.number)
+    return _train(candidate, run, _process.loaded, folder, watcher, error)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -9,7 +11,41 @@ from recalib.core.options import check_option
 from training.models.base import initialise
 
 
-class DenseNet(nn.Module):
+class _DenseBlocks(nn.Module):
+    """Blocks in which each layer receives all previous layers, with a transition between two.
+
+    With a bottleneck, layers have one, and transitions halve the channels.
+    """
+
+    def __init__(
+        self,
+        classes: int,
+        channels: int,
+        width: int,
+        blocks: Sequence[int],
+        growth: int,
+        bottleneck: int = 0,
+    ) -> None:
+        super().__init__()
+        layers: list[nn.Module] = [nn.Conv2d(channels, width, 3, padding=1, bias=False)]
+        for block, count in enumerate(blocks):
+            if block:
+                outer = width // 2 if bottleneck else width
+                layers.append(_transition(width, outer))
+                width = outer
+            for _ in range(count):
+                layers.append(_Layer(width, growth, bottleneck))
+                width += growth
+        self.body = nn.Sequential(*layers, nn.BatchNorm2d(width), nn.ReLU())
+        self.head = nn.Linear(width, classes)
+        initialise(self)
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.body(images).mean(dim=(2, 3)))
+        return logits
+
+
+class DenseNet(_DenseBlocks):
     """DenseNet for CIFAR: three blocks in which each layer receives all previous layers.
 
     Images (N, channels, H, W). 3n + 4 layers; each adds `growth` channels. Depth 40 with growth 12
@@ -24,27 +60,12 @@ class DenseNet(nn.Module):
     def __init__(
         self, classes: int, *, depth: int = 40, growth: int = 12, channels: int = 3
     ) -> None:
-        super().__init__()
         legal = depth >= 7 and (depth - 4) % 3 == 0
         check_option("depth", depth, legal, "7, 10, 13, ... (3n + 4)")
-        layers: list[nn.Module] = [nn.Conv2d(channels, 16, 3, padding=1, bias=False)]
-        width = 16
-        for block in range(3):
-            for _ in range((depth - 4) // 3):
-                layers.append(_Layer(width, growth))
-                width += growth
-            if block < 2:
-                layers.append(_transition(width, width))
-        self.body = nn.Sequential(*layers, nn.BatchNorm2d(width), nn.ReLU())
-        self.head = nn.Linear(width, classes)
-        initialise(self)
-
-    def forward(self, images: Tensor) -> Tensor:
-        logits: Tensor = self.head(self.body(images).mean(dim=(2, 3)))
-        return logits
+        super().__init__(classes, channels, 16, ((depth - 4) // 3,) * 3, growth)
 
 
-class DenseNetBottleneck(nn.Module):
+class DenseNetBottleneck(_DenseBlocks):
     """DenseNet-121 for small images: bottlenecks, and transitions that halve the channels.
 
     The first convolution is 3x3 with stride 1, without pooling after it; paper 004 names the
@@ -56,30 +77,13 @@ class DenseNetBottleneck(nn.Module):
     """
 
     def __init__(self, classes: int, *, growth: int = 32, channels: int = 3) -> None:
-        super().__init__()
-        width = 2 * growth
-        layers: list[nn.Module] = [nn.Conv2d(channels, width, 3, padding=1, bias=False)]
-        blocks = (6, 12, 24, 16)
-        for block, count in enumerate(blocks):
-            for _ in range(count):
-                layers.append(_Layer(width, growth, bottleneck=4 * growth))
-                width += growth
-            if block < len(blocks) - 1:
-                layers.append(_transition(width, width // 2))
-                width //= 2
-        self.body = nn.Sequential(*layers, nn.BatchNorm2d(width), nn.ReLU())
-        self.head = nn.Linear(width, classes)
-        initialise(self)
-
-    def forward(self, images: Tensor) -> Tensor:
-        logits: Tensor = self.head(self.body(images).mean(dim=(2, 3)))
-        return logits
+        super().__init__(classes, channels, 2 * growth, (6, 12, 24, 16), growth, 4 * growth)
 
 
 class _Layer(nn.Module):
     """Append `growth` channels to the input channels."""
 
-    def __init__(self, width: int, growth: int, bottleneck: int = 0) -> None:
+    def __init__(self, width: int, growth: int, bottleneck: int) -> None:
         super().__init__()
         steps: list[nn.Module] = [nn.BatchNorm2d(width), nn.ReLU()]
         if bottleneck:

@@ -1,4 +1,4 @@
-"""The rows of class-wise monitoring: what is known of the probabilities of labelled predictions."""
+"""Predictions with sampled logits and a label, for the monitoring of classes and of promises."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from recalib.calibrator import Calibrator
-from recalib.drift import ClassRows
+from recalib.drift import ClassRows, Cohort
 from recalib.registry import LabelColumns, Model, Registry
-from training.logit_samples import MAX_COHORT_ROWS, read_labelled_sample
+from recalib.replay.promises import Promises, kept_of, promised_cohorts
+from training.logit_samples import MAX_COHORT_ROWS, read_calibrator, read_labelled_sample
 
 
 def read_class_rows(
@@ -40,10 +40,8 @@ def read_class_rows(
     sample = read_labelled_sample(registry, model, version, start, end, max_rows=MAX_COHORT_ROWS)
     if not len(sample):
         return rows
-    with registry.reading() as tx:
-        parameters = tx.calibrators.parameters(model, version)
     others = ClassRows.from_probabilities(
-        sample.answers(Calibrator.from_bytes(parameters)),
+        sample.answers(read_calibrator(registry, model, version)),
         sample.labels,
         sample.times,
         classes,
@@ -51,3 +49,28 @@ def read_class_rows(
         groups=sample.groups,
     )
     return ClassRows.concatenate([rows, others]).sort_by_time()
+
+
+def read_promised(
+    registry: Registry,
+    model: Model,
+    version: int,
+    start: float,
+    end: float,
+    promises: Promises,
+) -> dict[str, Cohort]:
+    """Return whether predictions from `start` until before `end` keep the promises of a version.
+
+    A prediction id has no set and no probabilities of other classes, so only predictions with
+    sampled logits count. Empty without promises or such predictions.
+    """
+    if not promises:
+        return {}
+    sample = read_labelled_sample(registry, model, version, start, end, max_rows=MAX_COHORT_ROWS)
+    if not sample.sampled:
+        return {}
+    p_nk = read_calibrator(registry, model, version).predict_float64(sample.logits)
+    kept = kept_of(p_nk, sample.labels, promises)
+    return promised_cohorts(
+        promises, kept, sample.sampled, times=sample.times, groups=sample.groups
+    )
