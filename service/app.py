@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from anyio import to_thread
 from fastapi import APIRouter, FastAPI
-from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -34,13 +33,11 @@ from service.datasets.rest import router as datasets
 from service.evaluations.rest import router as evaluations
 from service.events.rest import router as events
 from service.health.rest import router as health
-from service.http import docs_pages, entry, problems
-from service.http.body_timeout import BodyTimeoutMiddleware
-from service.http.browsers import BrowserChecks
-from service.http.fast_routes import FastRoutes
+from service.http import docs_pages, problems
+from service.http.entry import Entry
 from service.http.limited_protocol import LOAD_SHEDDING, RECEIVE_SECONDS
 from service.http.openapi import TAGS, add_problem_responses, describe_properties
-from service.http.security_headers import with_security_headers
+from service.http.security_headers import Cors
 from service.inference.rest import router as inference
 from service.inference.tensors import schemas
 from service.jobs.rest import router as jobs
@@ -50,7 +47,6 @@ from service.models.rest import router as models
 from service.monitoring.flush import keep_flushing
 from service.monitoring.rest import router as monitoring
 from service.monitoring.schedule import keep_watching
-from service.operations import OPERATIONS
 from service.predict.rest import router as predict
 from service.serving.loaded_calibrators import LoadedCalibrators, warm_up
 from service.serving.traffic import Traffic
@@ -196,22 +192,18 @@ def _token_verifier(settings: Settings) -> TokenVerifier | None:
 
 
 class Application(FastAPI):
-    """FastAPI behind `service.http.entry`, with problems in its OpenAPI description."""
-
-    _fast_routes = FastRoutes(OPERATIONS.values())
+    """FastAPI behind `Entry`, with problems in its OpenAPI description."""
 
     def __init__(self, state: State, **options: Any) -> None:
         super().__init__(**options)
-        self.state.recalib = self._state = state
-        self._browsers = BrowserChecks(state.settings)
+        self.state.recalib = state
+        self._answer: ASGIApp = Entry(state, super().__call__)
         origins = state.settings.cors_origins.split()
         # Before admission: a browser sends preflight requests (OPTIONS) without a key.
-        self._answer: ASGIApp = self._enter
         if origins:
-            self._answer = CORSMiddleware(
-                self._enter, allow_origins=origins, allow_methods=["*"], allow_headers=["*"]
+            self._answer = Cors(
+                self._answer, allow_origins=origins, allow_methods=["*"], allow_headers=["*"]
             )
-        self._answer = BodyTimeoutMiddleware(self._answer, state.settings, state.load_shedding)
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
@@ -223,13 +215,9 @@ class Application(FastAPI):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            await self._answer(scope, receive, with_security_headers(send))
+            await self._answer(scope, receive, send)
         else:
             await super().__call__(scope, receive, send)
-
-    async def _enter(self, scope: Scope, receive: Receive, send: Send) -> None:
-        routes, fastapi = self._fast_routes, super().__call__
-        await entry.answer(self._state, self._browsers, routes, fastapi, scope, receive, send)
 
 
 @contextlib.asynccontextmanager

@@ -16,11 +16,14 @@ from recalib.errors import LimitedError
 from service.exchange import Exchange
 from service.failures import log_failure
 from service.http.bodies import LimitedBody, limit_body
+from service.http.body_timeout import receive_in_time
 from service.http.browsers import BrowserChecks
 from service.http.fast_routes import FastRoutes, header_map
 from service.http.heads import head_refusal
 from service.http.problems import error_response, problem_for
+from service.http.security_headers import with_security_headers
 from service.metrics import record_request
+from service.operations import OPERATIONS
 from service.request_ids import HEADER
 from service.state import State
 
@@ -32,85 +35,86 @@ _CLIENT_CLOSED_REQUEST = 499
 _STOPPED = 503, "Temporarily unavailable", "the server stopped meanwhile; send the request again"
 
 
-async def answer(
-    state: State,
-    browsers: BrowserChecks,
-    fast_routes: FastRoutes,
-    app: ASGIApp,
-    scope: Scope,
-    receive: Receive,
-    send: Send,
-) -> None:
-    """Answer one HTTP request, and record its metrics.
+class Entry:
+    """The application of all HTTP requests.
 
     Parameters
     ----------
     app: FastAPI, for requests that match no fast route.
     """
-    headers, match = header_map(scope), fast_routes.match(scope)
-    client = scope.get("client")
-    peer = client[0] if client else ""
-    exchange = scope[EXCHANGE] = Exchange(state.access, headers, peer)
-    if scheme := state.access.proxies.scheme(peer, headers):
-        scope["scheme"] = scheme
-    status, refused, limited = 0, "", receive
 
-    async def send_with_id(message: Message) -> None:
-        nonlocal status
-        if message["type"] == "http.response.start":
-            status = message["status"]
-            message["headers"] = [
-                *message.get("headers", ()),
-                (HEADER, exchange.request_id.encode()),
-            ]
-        await send(message)
+    def __init__(self, state: State, app: ASGIApp) -> None:
+        self._state, self._access, self._app = state, state.access, app
+        self._browsers = BrowserChecks(state.settings)
+        self._fast_routes = FastRoutes(OPERATIONS.values())
 
-    try:
-        malformed = head_refusal(scope, headers)
-        refusal = malformed or browsers.refusal(scope["method"], headers)
-        if refusal is not None:
-            refused = "malformed" if malformed else "forbidden"
-            response = problem_for(scope["path"], *refusal)
-            if malformed:  # what follows may be read differently, too
-                response.headers["Connection"] = "close"
-            await response(scope, receive, send_with_id)
-            return
-        if not state.access.is_open_path(scope["path"]):
-            refused = "unauthenticated"  # until the caller is known
-            await exchange.admit()
-            refused = ""
-        if match is None:
-            await app(scope, receive, send_with_id)
-        else:
-            operation, parameters = match
-            limited = limit_body(state, operation, scope, receive, exchange)
-            exchange.authorise(operation, parameters["model"])
-            request = Request(scope, limited)
-            response = await operation.endpoint(**parameters, state=state, request=request)
-            status = response.status_code
-            response.raw_headers.append((HEADER, exchange.request_id.encode()))
-            await response(scope, limited, send)
-    except asyncio.CancelledError:  # uvicorn, which has logged how many, at the end of a stop
-        if not status:
-            await problem_for(scope["path"], *_STOPPED)(scope, receive, send_with_id)
-    except Exception as error:
-        # They hold the body, and the future of a thread refers to them in a cycle.
-        traceback.clear_frames(error.__traceback__)
-        if refused and isinstance(error, LimitedError):
-            refused = "limited"
-        if _is_disconnect(error):
-            status = _CLIENT_CLOSED_REQUEST
-        elif status:  # the response has started; the server closes the connection
-            log_failure(error)
-        else:
-            await error_response(scope["path"], error)(scope, receive, send_with_id)
-    finally:
-        exchange.release()
-        if isinstance(limited, LimitedBody):
-            limited.release()
-        # An unmatched path has no template, and its text must not become a metric label.
-        route_label = match[0].path if match else getattr(scope.get("route"), "path", "unmatched")
-        record_request(scope["method"], refused or route_label, status or 500, exchange.started)
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, and record its metrics."""
+        headers, match = header_map(scope), self._fast_routes.match(scope)
+        state, access, path = self._state, self._access, scope["path"]
+        client = scope.get("client")
+        peer = client[0] if client else ""
+        exchange = scope[EXCHANGE] = Exchange(access, headers, peer)
+        if scheme := access.proxies.scheme(peer, headers):
+            scope["scheme"] = scheme
+        status, refused, id_header = 0, "", (HEADER, exchange.request_id.encode())
+        limited = receive = receive_in_time(scope, receive, state.settings, state.load_shedding)
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = with_security_headers((id_header, *message.get("headers", ())))
+            await send(message)
+
+        try:
+            malformed = head_refusal(scope, headers)
+            refusal = malformed or self._browsers.refusal(scope["method"], headers)
+            if refusal is not None:
+                refused = "malformed" if malformed else "forbidden"
+                response = problem_for(path, *refusal)
+                if malformed:  # what follows may be read differently, too
+                    response.headers["Connection"] = "close"
+                await response(scope, receive, send_with_headers)
+                return
+            if not access.is_open_path(path):
+                refused = "unauthenticated"  # until the caller is known
+                await exchange.admit()
+                refused = ""
+            if match is None:
+                await self._app(scope, receive, send_with_headers)
+            else:
+                operation, parameters = match
+                limited = limit_body(state, operation, scope, receive, exchange)
+                exchange.authorise(operation, parameters["model"])
+                request = Request(scope, limited)
+                response = await operation.endpoint(**parameters, state=state, request=request)
+                status = response.status_code
+                response.raw_headers = with_security_headers((id_header, *response.raw_headers))
+                await response(scope, limited, send)
+        except asyncio.CancelledError:  # uvicorn, which has logged how many, at the end of a stop
+            if not status:
+                await problem_for(path, *_STOPPED)(scope, receive, send_with_headers)
+        except Exception as error:
+            # They hold the body, and the future of a thread refers to them in a cycle.
+            traceback.clear_frames(error.__traceback__)
+            if refused and isinstance(error, LimitedError):
+                refused = "limited"
+            if _is_disconnect(error):
+                status = _CLIENT_CLOSED_REQUEST
+            elif status:  # the response has started; the server closes the connection
+                log_failure(error)
+            else:
+                await error_response(path, error)(scope, receive, send_with_headers)
+        finally:
+            exchange.release()
+            if isinstance(limited, LimitedBody):
+                limited.release()
+            # An unmatched path has no template, and its text must not become a metric label.
+            route_label = (
+                match[0].path if match else getattr(scope.get("route"), "path", "unmatched")
+            )
+            record_request(scope["method"], refused or route_label, status or 500, exchange.started)
 
 
 def _is_disconnect(error: Exception) -> bool:

@@ -26,6 +26,8 @@ RECEIVE_SECONDS = "receive_seconds"
 LOAD_SHEDDING = "load_shedding"
 #: Key of a function that returns whether `receive` has a message, in the state of a request.
 HAS_ARRIVED = "has_arrived"
+#: Key that is in the state of a request whose body came with its head.
+IS_COMPLETE = "is_complete"
 #: Of a head; and of chunk extensions and trailers between two parts of a body.
 _MAX_BYTES = 65_536
 _TOO_LARGE = (
@@ -103,6 +105,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         if not self._is_refused:
+            self.scope["state"][IS_COMPLETE] = True
             HttpToolsProtocol.on_message_complete(self)
 
     def send_400_response(self, msg: str) -> None:
