@@ -47,7 +47,7 @@ def leave_one_out_nll(nll: LinearNll, theta: Numbers, rows: float) -> float:
     true = np.arange(len(scores)), nll.labels[kept]
     g: Numbers = scipy.special.softmax(scores, axis=1)
     g[true] -= 1
-    ridge = np.zeros_like(theta) if nll.ridge is None else nll.ridge.diagonal
+    ridge = nll.ridge.diagonal
     for k, column in enumerate(g.T):
         index = np.flatnonzero(np.abs(column) > _NEGLIGIBLE)
         residuals = column[index]

@@ -59,7 +59,11 @@ def fit_linear(problem: Problem) -> Solution:
 
 
 def _nll_of(
-    form: LinearForm, map: Map, temperature: float, block: Block, ridge: RidgePenalty | None = None
+    form: LinearForm,
+    map: Map,
+    temperature: float,
+    block: Block,
+    ridge: RidgePenalty = RidgePenalty(),
 ) -> LinearNll:
     x, masked = form.rows(map, block.logits, temperature)
     return LinearNll(form.design, x, masked, block.labels, block.weights, ridge)

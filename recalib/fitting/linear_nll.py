@@ -18,7 +18,8 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
+from operator import iadd
 from typing import Any, Literal
 
 import numpy as np
@@ -42,11 +43,11 @@ class RidgePenalty:
 
     Parameters
     ----------
-    strength, centre: (K, D).
+    strength, centre: (K, D); by default there is no penalty.
     """
 
-    strength: Numbers
-    centre: Numbers
+    strength: Numbers | float = 0.0
+    centre: Numbers | float = 0.0
     tied: float = 0.0
 
     def value_and_gradient(self, theta: Numbers) -> tuple[float, Numbers]:
@@ -79,7 +80,7 @@ class RidgePenalty:
     def diagonal(self) -> Numbers:
         """Half the penalty's second derivatives, (K, D)."""
         # The mean's own freedom is one direction of K: steps in it are too short at first.
-        return self.strength + self.tied * np.eye(*self.strength.shape)
+        return self.strength + self.tied * np.eye(*np.shape(self.strength))
 
     def _pull(self, theta: Numbers) -> Numbers:
         """Return the slope of what ties the diagonal, (K, D); it is linear in `theta`."""
@@ -98,7 +99,7 @@ class LinearNll:
     x: (N, K), finite everywhere; an array, or a tensor, as the other arguments are then.
     masked: (N, K), where a class is masked, or none where none is.
     labels, weights: (N,); weights with mean 1, or none.
-    ridge: the penalty; None: none.
+    ridge: the penalty, by default none.
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class LinearNll:
         masked: NDArray[np.bool_] | None,
         labels: Integers,
         weights: Numbers | None = None,
-        ridge: RidgePenalty | None = None,
+        ridge: RidgePenalty = RidgePenalty(),
     ) -> None:
         self.design, self.x, self.masked = design, x, masked
         self.labels, self.weights = labels, weights
@@ -146,11 +147,8 @@ class LinearNll:
             return xp.concatenate([gathered, value.reshape(1)])  # type: ignore[no-any-return]
 
         sums = self.total(of_chunk) / len(self.x)
-        value, gradient = float(sums[-1]), sums[:-1].reshape(theta.shape)
-        if self.ridge is not None:
-            penalty, slope = self.ridge.value_and_gradient(theta)
-            value, gradient = value + penalty, gradient + slope
-        return _Around(self, p, value, gradient)
+        penalty, slope = self.ridge.value_and_gradient(theta)
+        return _Around(self, p, float(sums[-1]) + penalty, sums[:-1].reshape(theta.shape) + slope)
 
     def as_type(self, array: Any, dtype: Any) -> Any:
         """Return an array of the kind of x, of a type."""
@@ -159,12 +157,11 @@ class LinearNll:
     def total(self, of_chunk: Callable[[slice], Numbers]) -> Numbers:
         """Return the sum of a function over all chunks of rows."""
         if self.xp is not np or self.x.size < _SHARED:
-            return as_numbers(_sum_chunks(of_chunk, self._chunks))
+            return as_numbers(reduce(iadd, map(of_chunk, self._chunks)))
         threads = min(os.cpu_count() or 1, len(self._chunks))
         shares = [self._chunks[i::threads] for i in range(threads)]
         with ThreadPoolExecutor(threads) as pool:  # NumPy lets go of the interpreter
-            sums = list(pool.map(lambda share: _sum_chunks(of_chunk, share), shares))
-        return _sum_chunks(sums.__getitem__, range(threads))
+            return reduce(iadd, pool.map(lambda share: reduce(iadd, map(of_chunk, share)), shares))
 
 
 class _Around:
@@ -188,8 +185,7 @@ class _Around:
                 t *= nll.as_type(nll.weights[rows, None], dtype)
             return nll.as_type(nll.design.gather(x, t), xp.float64)  # type: ignore[no-any-return]
 
-        product = nll.total(of_chunk) / len(nll.x)
-        return product if nll.ridge is None else product + nll.ridge.product(direction)
+        return nll.total(of_chunk) / len(nll.x) + nll.ridge.product(direction)
 
     def curvature(self) -> Numbers:
         """Return the mean over rows of what `Design.inverse` takes."""
@@ -205,11 +201,7 @@ class _Around:
         return nll.total(of_chunk) / len(nll.x)
 
     def preconditioner(self) -> Solve:
-        ridge = self._nll.ridge
-        if ridge is None:
-            zeros = np.zeros_like(self.gradient)
-            ridge = RidgePenalty(zeros, zeros)
-        return ridge.inverse(self._nll.design, self.curvature())
+        return self._nll.ridge.inverse(self._nll.design, self.curvature())
 
 
 #: Returns f without penalty on the rows of a block.
@@ -271,15 +263,3 @@ def _with_common(blocks: Solve, common: slice, ridge: Numbers) -> Solve:
         return solved
 
     return solve
-
-
-def _sum_chunks(of_chunk: Callable[[Any], Numbers], chunks: Any) -> Numbers:
-    total: Numbers | None = None
-    for chunk in chunks:
-        part = of_chunk(chunk)
-        if total is None:
-            total = part
-        else:
-            total += part
-    assert total is not None  # noqa: S101 - there is at least one row
-    return total
