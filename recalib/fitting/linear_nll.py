@@ -90,6 +90,9 @@ class RidgePenalty:
         return slope
 
 
+NO_PENALTY = RidgePenalty()
+
+
 class LinearNll:
     """The objective f on given rows, for `recalib.fitting.newton_cg`.
 
@@ -109,7 +112,7 @@ class LinearNll:
         masked: NDArray[np.bool_] | None,
         labels: Integers,
         weights: Numbers | None = None,
-        ridge: RidgePenalty = RidgePenalty(),
+        ridge: RidgePenalty = NO_PENALTY,
     ) -> None:
         self.design, self.x, self.masked = design, x, masked
         self.labels, self.weights = labels, weights

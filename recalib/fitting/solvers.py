@@ -15,11 +15,6 @@ from recalib.core.blas_threads import one_blas_thread
 from recalib.core.packages import REQUIREMENTS, is_installed, optional_packages
 from recalib.errors import InputError
 from recalib.fitting.beta import fit_beta
-from recalib.fitting.coordinate_search import (
-    check_parameters,
-    search_class_grid,
-    search_coordinates,
-)
 from recalib.fitting.histogram_binning import fit_histogram_binning
 from recalib.fitting.isotonic import fit_isotonic
 from recalib.fitting.linear_maps import fit_linear
@@ -29,7 +24,13 @@ from recalib.fitting.newton import best_temperature
 from recalib.fitting.objective_sums import objective_at
 from recalib.fitting.problem import Problem, Solution, Solver
 from recalib.fitting.quadratic import fit_quadratic
-from recalib.fitting.search import search_grid, search_temperature
+from recalib.fitting.search import (
+    check_parameters,
+    search_class_grid,
+    search_coordinates,
+    search_grid,
+    search_temperature,
+)
 from recalib.fitting.spline import fit_spline
 from recalib.fitting.stack import fit_stack
 from recalib.fitting.strength import with_strength

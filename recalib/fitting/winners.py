@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 
 from recalib.core.arrays import Integers, Numbers
@@ -21,7 +22,6 @@ from recalib.fitting.cross_validation import (
     mean_and_standard_error,
 )
 from recalib.fitting.racing import REFERENCES, Entry
-from recalib.fitting.stacking import mixture_weights
 from recalib.maps.stack import Member, Stack
 from recalib.objectives.nll import NegativeLogLikelihood
 
@@ -34,6 +34,8 @@ _LEAST_GAIN = 1e-6
 _DIGITS = 4
 #: Finite, so that no sum is NaN.
 _LEAST_LOG = -750.0
+#: A member with less weight is dropped, and the others are weighted again.
+_LEAST_WEIGHT = 0.05
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,3 +170,66 @@ def _round(weights: NDArray[np.float64]) -> NDArray[np.float64]:
     largest = int(rounded.argmax())
     rounded[largest] = np.round(1 - np.delete(rounded, largest).sum(), _DIGITS)
     return rounded
+
+
+_Members = NDArray[np.intp]
+
+
+def mixture_weights(
+    log_p: Numbers, row_weights: Numbers, costs: Numbers, price: float = 0.0
+) -> tuple[Numbers, float]:
+    """Return the weights w (M,) on the simplex that minimise −Σ r_i log Σ w_m p_im + Σ c_m w_m.
+
+    The problem is convex. A member whose weight would be below .05 gets 0, and so does one without
+    which the minimum rises by less than `price`. The second number is the minimum.
+
+    Parameters
+    ----------
+    log_p: (N, M), log p_im: of the label of row i under member m, which was not fitted on the row.
+    row_weights: (N,), r_i, with sum 1.
+    costs: (M,), c_m, in nats.
+    """
+    largest = log_p.max(axis=1, keepdims=True)
+    ratios = np.exp(log_p - largest)
+
+    def solve(members: _Members) -> tuple[_Members, Numbers, float]:
+        while True:
+            weights, value = _minimise(ratios[:, members], row_weights, costs[members])
+            if weights.min() >= _LEAST_WEIGHT:
+                return members, weights, value
+            members = members[weights >= _LEAST_WEIGHT]
+
+    best = solve(np.arange(log_p.shape[1]))
+    while len(best[0]) > 1:
+        fewer = [solve(np.delete(best[0], i)) for i in range(len(best[0]))]
+        next_best = min(fewer, key=lambda solution: solution[2])
+        if next_best[2] - best[2] > price:
+            break
+        best = next_best
+    members, weights, value = best
+    result = np.zeros(log_p.shape[1])
+    result[members] = weights
+    return result, value - float(row_weights @ largest[:, 0])
+
+
+def _minimise(ratios: Numbers, rows: Numbers, costs: Numbers) -> tuple[Numbers, float]:
+    """Return the weights on the simplex and the minimum, for p = `ratios` (N, M)."""
+
+    def objective(weights: Numbers) -> tuple[float, Numbers]:
+        mixture = np.maximum(ratios @ weights, np.finfo(np.float64).tiny)
+        slopes = costs - (rows / mixture) @ ratios
+        return float(costs @ weights - rows @ np.log(mixture)), slopes
+
+    count = len(costs)
+    result = scipy.optimize.minimize(
+        objective,
+        np.full(count, 1 / count),
+        jac=True,
+        method="SLSQP",
+        bounds=[(0, 1)] * count,
+        constraints={"type": "eq", "fun": lambda w: w.sum() - 1, "jac": lambda w: np.ones(count)},
+        options={"ftol": 1e-10, "maxiter": 200},
+    )
+    weights: Numbers = np.clip(result.x, 0, None)
+    weights /= weights.sum()
+    return weights, objective(weights)[0]

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.core.arrays import Numbers
-from recalib.fitting.log_odds import class_odds, top_odds
-from recalib.fitting.odds_sums import OddsSums, Resolution
+from recalib.fitting.log_odds import OddsSums, Resolution, class_odds, top_odds
 from recalib.fitting.rows import Block
 
 #: Numbers of a block of rows; a block of log-odds takes about ten arrays of it.

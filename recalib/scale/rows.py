@@ -28,9 +28,8 @@ from recalib.drift.target import monitored_probabilities, pairs_of_rows, target_
 from recalib.errors import EmptyError, InputError
 from recalib.files import DataFile, Input
 from recalib.files.fragments import Fragment, no_rows, none_if_empty
-from recalib.fitting import odds_sums
-from recalib.fitting.log_odds import Groups, is_accepted
-from recalib.fitting.odds_sums import OddsSums
+from recalib.fitting import log_odds
+from recalib.fitting.log_odds import Groups, OddsSums, is_accepted
 from recalib.fitting.rows import ArrayRows, Block, Kernel, ends_and_spreads, logit_scale
 from recalib.fitting.thresholds import positive_counts
 from recalib.metrics.evaluate import StreamingEvaluation
@@ -230,13 +229,13 @@ class FragmentRows:
 
     def groups(self, temperature: float, target: str | None = None) -> Groups:
         # The resolution goes with the work: it is that of this process.
-        work = partial(top_label_sums, temperature, target, odds_sums.OF_TOP_LABEL)
+        work = partial(top_label_sums, temperature, target, log_odds.OF_TOP_LABEL)
         return self._merged_odds(work)[0].groups()
 
     def class_groups(self, temperature: float) -> Iterator[Groups]:
         """Yield the groups of each class; a pass computes as many as memory allows."""
         count, classes = self.shape
-        resolution = odds_sums.OF_CLASSES
+        resolution = log_odds.OF_CLASSES
         step = max(1, _MAX_GROUPS // min(count, resolution.max_exact))
         for start in range(0, classes, step):
             indices = np.arange(start, min(start + step, classes))

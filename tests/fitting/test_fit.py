@@ -15,7 +15,7 @@ import recalib
 from recalib.drift.reference_histogram import reference_histogram
 from recalib.errors import InputError, RecalibWarning
 from recalib.fitting.fit import fit
-from recalib.fitting.linear_form import LINEAR_MAPS
+from recalib.fitting.linear_maps import LINEAR_MAPS
 from recalib.fitting.problem import Problem
 from recalib.fitting.request import configure_pair
 from recalib.fitting.solvers import solve

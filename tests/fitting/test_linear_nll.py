@@ -15,8 +15,7 @@ from recalib.fitting import linear_maps
 from recalib.fitting.fit import fit
 from recalib.fitting.gradient import fit_by_gradient
 from recalib.fitting.linear_design import DiagonalDesign, FullDesign
-from recalib.fitting.linear_form import LINEAR_MAPS
-from recalib.fitting.linear_maps import fit_linear
+from recalib.fitting.linear_maps import LINEAR_MAPS, fit_linear
 from recalib.fitting.linear_nll import LinearNll, RidgePenalty
 from recalib.fitting.newton import fit_temperature
 from recalib.fitting.problem import Problem, Solution

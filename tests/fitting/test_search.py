@@ -13,12 +13,16 @@ from numpy.typing import NDArray
 
 from recalib.errors import InputError
 from recalib.fitting import objective_sums
-from recalib.fitting.coordinate_search import search_class_grid, search_coordinates
 from recalib.fitting.fit import fit
 from recalib.fitting.newton import fit_temperature
 from recalib.fitting.problem import Bound, Problem, Solution
 from recalib.fitting.request import configure_pair
-from recalib.fitting.search import search_grid, search_temperature
+from recalib.fitting.search import (
+    search_class_grid,
+    search_coordinates,
+    search_grid,
+    search_temperature,
+)
 from recalib.fitting.solvers import solve
 from recalib.metrics.evaluate import evaluate
 from recalib.ops import NumpyOps

@@ -9,14 +9,13 @@ import pytest
 
 from recalib.errors import InputError
 from recalib.fitting.fit import fit
-from recalib.fitting.leave_one_out import leave_one_out_nll
-from recalib.fitting.linear_form import LINEAR_MAPS
+from recalib.fitting.linear_maps import LINEAR_MAPS
 from recalib.fitting.linear_nll import LinearNll
 from recalib.fitting.newton import fit_temperature
 from recalib.fitting.newton_cg import minimise
 from recalib.fitting.problem import Problem
 from recalib.fitting.request import candidate_of, configure_pair
-from recalib.fitting.strength import with_strength
+from recalib.fitting.strength import leave_one_out_nll, with_strength
 from recalib.maps.ridge import RidgeMap
 from recalib.ops import NumpyOps
 from tests.fitting.conftest import draw

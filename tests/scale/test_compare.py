@@ -13,7 +13,7 @@ import recalib.scale
 from recalib.core.executors import Workers, open_workers
 from recalib.errors import InputError
 from recalib.files.fragments import Fragment
-from recalib.fitting import coordinate_search
+from recalib.fitting import search
 from recalib.metrics import Predictions
 from recalib.metrics.evaluate import evaluate
 from recalib.metrics.paired import paired_changes
@@ -82,7 +82,7 @@ def test_comparison_is_that_of_one_file(sources: dict[str, Path]) -> None:
 def test_map_with_too_many_parameters_is_left_out(
     sources: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(coordinate_search, "_MAX_PARAMETERS", 5)
+    monkeypatch.setattr(search, "_MAX_PARAMETERS", 5)
     pairs = [("temperature", "nll"), ("vector", "hb_ece")]
     comparison = recalib.scale.compare(sources["validation"], sources["test"], pairs)
     assert len(comparison.entries) == 1

@@ -19,9 +19,8 @@ from recalib.core.executors import open_workers
 from recalib.core.options import configure
 from recalib.errors import InputError
 from recalib.files.fragments import list_fragments
-from recalib.fitting import fit, odds_sums
-from recalib.fitting.log_odds import top_odds
-from recalib.fitting.odds_sums import OddsSums, Resolution
+from recalib.fitting import fit, log_odds
+from recalib.fitting.log_odds import OddsSums, Resolution, top_odds
 from recalib.objectives import OBJECTIVES
 from recalib.ops import NumpyOps
 from recalib.scale import odds, row_sample
@@ -123,7 +122,7 @@ def test_curves_of_the_top_label(folder: Path, data: tuple[Any, Any], map: str) 
 def test_curves_of_cells_are_close(
     folder: Path, data: tuple[Any, Any], map: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(odds_sums, "OF_TOP_LABEL", Resolution(100, 4096))
+    monkeypatch.setattr(log_odds, "OF_TOP_LABEL", Resolution(100, 4096))
     predictions = fit(*data, map).predict(data[0])
     difference = recalib.scale.fit(folder, map).predict(data[0]) - predictions
     # A row within a cell of an edge of histogram binning may be counted in the next bin.
@@ -178,7 +177,7 @@ def test_curves_of_classes_in_cells_and_in_several_passes(
     in_passes = recalib.scale.fit(folder, map, **_ONE_VS_REST)
     for name, value in exact.parameters.items():
         assert np.array_equal(in_passes.parameters[name], value), name
-    monkeypatch.setattr(odds_sums, "OF_CLASSES", Resolution(100, 1024))
+    monkeypatch.setattr(log_odds, "OF_CLASSES", Resolution(100, 1024))
     in_cells = recalib.scale.fit(folder, map, **_ONE_VS_REST)
     assert np.abs(in_cells.predict(data[0]) - exact.predict(data[0])).mean() < 4e-3
 
@@ -187,7 +186,7 @@ def test_bound_on_miscoverage_holds_in_cells(
     folder: Path, data: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The threshold divides no cell, so that it rejects the rows that were counted."""
-    monkeypatch.setattr(odds_sums, "OF_TOP_LABEL", Resolution(100, 8))
+    monkeypatch.setattr(log_odds, "OF_TOP_LABEL", Resolution(100, 8))
     fitted = recalib.scale.fit(folder, "meta_miscoverage")
     threshold = float(fitted.parameters["threshold"])
     assert threshold * 8 == int(threshold * 8)
@@ -284,7 +283,7 @@ def test_objective_is_a_function_of_sums(name: str, options: dict[str, Any]) -> 
 
 
 def test_cells_do_not_depend_on_when_they_are_formed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(odds_sums, "OF_TOP_LABEL", Resolution(300, 4096))
+    monkeypatch.setattr(log_odds, "OF_TOP_LABEL", Resolution(300, 4096))
     rng = np.random.default_rng(4)
     odds, hits = 3 * rng.normal(size=1_000), rng.random(1_000) < 0.5
     parts = [OddsSums.of_rows(odds[i : i + 100], hits[i : i + 100]) for i in range(0, 1_000, 100)]
@@ -307,7 +306,7 @@ def test_log_odds_of_a_fragment_are_summed_in_parts(
         with open_workers() as workers:
             rows = scale_rows.FragmentRows(workers, list_fragments(folder)[:1], "logits")
             rows.survey()
-            resolution = odds_sums.OF_TOP_LABEL
+            resolution = log_odds.OF_TOP_LABEL
             return rows._merged_odds(partial(odds.top_label_sums, 1.3, None, resolution))[0]
 
     expected = sums()

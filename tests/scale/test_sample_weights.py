@@ -15,7 +15,7 @@ import recalib
 import recalib.scale
 from recalib.errors import InputError
 from recalib.fitting.fit import fit
-from recalib.fitting.linear_form import LINEAR_MAPS
+from recalib.fitting.linear_maps import LINEAR_MAPS
 from recalib.metrics.evaluate import evaluate
 from recalib.scale import row_sample
 from tests.cli.conftest import cli

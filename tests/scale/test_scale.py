@@ -21,7 +21,7 @@ import recalib
 import recalib.scale
 from recalib.errors import ConflictError, InputError
 from recalib.fitting import fit
-from recalib.fitting.linear_form import LINEAR_MAPS
+from recalib.fitting.linear_maps import LINEAR_MAPS
 from recalib.metrics.evaluate import StreamingEvaluation
 from recalib.scale import row_sample
 from tests.cli.conftest import cli
