@@ -97,14 +97,14 @@ class Problem:
             self, logits=self.logits[rows], labels=self.labels[rows], weights=weights, source=None
         )
 
-    def start_from(self, temperature: float) -> dict[str, NDArray[np.float64]]:
+    def start_from(self, temperature: float) -> Parameters:
         """Return the map's start at a temperature, with those of a warm start that a fit moves."""
         start = self.map.start(self.classes, temperature)
-        if self.start is not None:
-            # Parameters that no stage moves are fitted to these rows, not copied from the start.
-            stages = self.map.stages(self.classes)
-            start |= {name: self.start[name] for names in stages for name in names}
-        return start
+        if self.start is None:
+            return start
+        # Parameters that no stage moves are fitted to these rows, not copied from the start.
+        moved = (name for names in self.map.stages(self.classes) for name in names)
+        return {**start, **{name: self.start[name] for name in moved}}
 
 
 End = Literal["lower", "upper"]
@@ -140,7 +140,7 @@ def first_numbers(indices: Sequence[int] | NDArray[np.intp]) -> str:
 class Solution:
     """The fitted parameters and the result of the search."""
 
-    parameters: dict[str, NDArray[np.float64]]
+    parameters: Parameters
     #: The objective at the parameters; NaN before it is computed.
     objective: float = math.nan
     iterations: int = 0
@@ -201,7 +201,7 @@ class TemperatureFit:
 
     def before(self, solution: Solution) -> Solution:
         """Return the solution of a map that divides logits by this temperature first."""
-        parameters = self.solution.parameters | solution.parameters
+        parameters = {**self.solution.parameters, **solution.parameters}
         return replace(solution, parameters=parameters).after(self.solution)
 
 

@@ -145,14 +145,14 @@ class Map(ABC):
         """
         return self
 
-    def tie_classes(self, parameters: Parameters) -> dict[str, NDArray[np.float64]]:
+    def tie_classes(self, parameters: Parameters) -> Parameters:
         """Return the parameters of K = 2 that depend on the log-odds z₁ − z₀ alone.
 
         On centred logits (−d/2, d/2) the result is that of `parameters`.
         """
-        return dict(parameters)
+        return parameters
 
-    def start(self, classes: int, temperature: float) -> dict[str, NDArray[np.float64]]:
+    def start(self, classes: int, temperature: float) -> Parameters:
         """Return the start of a gradient fit; `temperature` is the best single one by NLL.
 
         Not abstract: a map with `fitted_by = "solver"` has no such start.

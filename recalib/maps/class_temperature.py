@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recalib.maps.base import Map, Parameter, Parameters
 from recalib.ops.base import Array, Ops
@@ -36,12 +35,12 @@ class ClassTemperature(Map):
     def parameters(self, classes: int) -> Mapping[str, Parameter]:
         return {"temperature": Parameter((classes,), "log", (0,))}
 
-    def start(self, classes: int, temperature: float) -> dict[str, NDArray[np.float64]]:
+    def start(self, classes: int, temperature: float) -> Parameters:
         return {"temperature": np.full(classes, temperature)}
 
     def transform(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
         return logits / parameters["temperature"]
 
-    def tie_classes(self, parameters: Parameters) -> dict[str, NDArray[np.float64]]:
+    def tie_classes(self, parameters: Parameters) -> Parameters:
         slopes = 1 / parameters["temperature"]
         return {"temperature": np.full(2, 1 / slopes.mean())}

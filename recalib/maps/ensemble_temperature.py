@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from recalib.maps.base import Map, Parameter
+from recalib.maps.base import Map, Parameter, Parameters
 from recalib.ops.base import Array, Ops
 
 
@@ -50,7 +49,7 @@ class EnsembleTemperature(Map):
     def parameters(self, classes: int) -> Mapping[str, Parameter]:
         return {"temperature": Parameter((), "log"), "weights": Parameter((3,), "simplex")}
 
-    def start(self, classes: int, temperature: float) -> dict[str, NDArray[np.float64]]:
+    def start(self, classes: int, temperature: float) -> Parameters:
         return {"temperature": np.array(temperature), "weights": np.array([1.0, 0.0, 0.0])}
 
     def stages(self, classes: int) -> tuple[tuple[str, ...], ...]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.core.field_types import Interval
-from recalib.maps.base import Map, Parameter
+from recalib.maps.base import Map, Parameter, Parameters
 from recalib.maps.ridge import Ridge, Strength, ridge_penalty
 from recalib.ops.base import Array, Ops
 
@@ -79,7 +79,7 @@ class IntraOrderPreserving(Map):
             "output_bias": Parameter((ranks,), "real"),
         }
 
-    def start(self, classes: int, temperature: float) -> dict[str, NDArray[np.float64]]:
+    def start(self, classes: int, temperature: float) -> Parameters:
         return {"temperature": np.array(temperature), **self._start(classes)}
 
     def stages(self, classes: int) -> tuple[tuple[str, ...], ...]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recalib.core.options import options_of
 from recalib.maps.base import Parameters
@@ -62,7 +61,7 @@ class Matrix(MatrixMap):
     def transform(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
         return ops.matmul(logits, parameters["matrix"]) + parameters["bias"]
 
-    def tie_classes(self, parameters: Parameters) -> dict[str, NDArray[np.float64]]:
+    def tie_classes(self, parameters: Parameters) -> Parameters:
         matrix = parameters["matrix"]
         slope = matrix.trace() - matrix.sum() / 2
         return {**parameters, "matrix": slope * np.eye(2)}

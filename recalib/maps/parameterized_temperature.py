@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recalib.core.field_types import Count, Interval, Positive
-from recalib.maps.base import Map, Parameter
+from recalib.maps.base import Map, Parameter, Parameters
 from recalib.ops.base import Array, Ops
 
 #: Gaps are clipped here, in units of the single temperature: the probability beyond is below 1e-8.
@@ -63,7 +62,7 @@ class ParameterizedTemperature(Map):
             "output": Parameter((self.hidden, 1), "real"),
         }
 
-    def start(self, classes: int, temperature: float) -> dict[str, NDArray[np.float64]]:
+    def start(self, classes: int, temperature: float) -> Parameters:
         # Random units: equal units would have equal gradients and stay equal.
         rng = np.random.default_rng(0)
         inputs = min(self.top, classes)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from recalib.core.field_types import Interval
 from recalib.errors import InputError
-from recalib.maps.base import Map, Parameter
+from recalib.maps.base import Map, Parameter, Parameters
 from recalib.ops.base import Array, Ops
 
 #: A strength of regularisation, as an option; finite, so that products with it are not NaN.
@@ -78,7 +78,7 @@ class MatrixMap(RidgeMap):
             "bias": Parameter((classes,), "real", (0,)),
         }
 
-    def start(self, classes: int, temperature: float) -> dict[str, NDArray[np.float64]]:
+    def start(self, classes: int, temperature: float) -> Parameters:
         return {"matrix": np.eye(classes) / temperature, "bias": np.zeros(classes)}
 
 

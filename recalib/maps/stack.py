@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recalib.core.field_types import Interval
 from recalib.core.options import configure, options_of
@@ -151,7 +150,7 @@ class Stack(Map):
         )
         return replace(self, members=tuple(members))
 
-    def tie_classes(self, parameters: Parameters) -> dict[str, NDArray[np.float64]]:
+    def tie_classes(self, parameters: Parameters) -> Parameters:
         of_members = zip(self.maps, self.split(parameters), strict=True)
         return self.join([map.tie_classes(own) for map, own in of_members])
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from recalib.maps.base import Parameter
+from recalib.maps.base import Parameter, Parameters
 from recalib.maps.ridge import Ridge, Strength, StructuredMap, diagonal_and_rest
 from recalib.ops.base import Array, Ops
 
@@ -56,7 +55,7 @@ class StructuredMatrix(StructuredMap):
             "bias": Parameter((classes,), "real", (0,)),
         }
 
-    def start(self, classes: int, temperature: float) -> dict[str, NDArray[np.float64]]:
+    def start(self, classes: int, temperature: float) -> Parameters:
         return {
             "temperature": np.array(temperature),
             "matrix": np.eye(classes),

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from recalib.maps.base import Parameter
+from recalib.maps.base import Parameter, Parameters
 from recalib.maps.ridge import Ridge, Strength, StructuredMap
 from recalib.ops.base import Array, Ops
 
@@ -49,7 +48,7 @@ class StructuredVector(StructuredMap):
             "bias": Parameter((classes,), "real", (0,)),
         }
 
-    def start(self, classes: int, temperature: float) -> dict[str, NDArray[np.float64]]:
+    def start(self, classes: int, temperature: float) -> Parameters:
         return {
             "temperature": np.array(temperature),
             "scale": np.ones(classes),

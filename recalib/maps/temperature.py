@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from recalib.maps.base import Map, Parameter
+from recalib.maps.base import Map, Parameter, Parameters
 from recalib.ops.base import Array, Ops
 
 
@@ -35,7 +34,7 @@ class Temperature(Map):
     def parameters(self, classes: int) -> Mapping[str, Parameter]:
         return {"temperature": Parameter((), "log")}
 
-    def start(self, classes: int, temperature: float) -> dict[str, NDArray[np.float64]]:
+    def start(self, classes: int, temperature: float) -> Parameters:
         return {"temperature": np.array(temperature)}
 
     def transform(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:

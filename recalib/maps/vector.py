@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recalib.maps.base import Parameter, Parameters
 from recalib.maps.ridge import Ridge, RidgeMap, Strength
@@ -48,13 +47,13 @@ class Vector(RidgeMap):
             "bias": Parameter((classes,), "real", (0,)),
         }
 
-    def start(self, classes: int, temperature: float) -> dict[str, NDArray[np.float64]]:
+    def start(self, classes: int, temperature: float) -> Parameters:
         return {"scale": np.full(classes, 1 / temperature), "bias": np.zeros(classes)}
 
     def transform(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
         return logits * parameters["scale"] + parameters["bias"]
 
-    def tie_classes(self, parameters: Parameters) -> dict[str, NDArray[np.float64]]:
+    def tie_classes(self, parameters: Parameters) -> Parameters:
         return {**parameters, "scale": np.full(2, parameters["scale"].mean())}
 
     def ridges(self, classes: int, rows: float) -> Mapping[str, Ridge]:
