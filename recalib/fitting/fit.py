@@ -16,6 +16,7 @@ from recalib.calibrator import Calibrator
 from recalib.core.arrays import (
     Floats,
     Integers,
+    Numbers,
     WeightKind,
     check_labels,
     check_logits,
@@ -264,7 +265,7 @@ def fit(
         p, y = calibrator.predict_float64(held_out[0]), held_out[1]
     else:
 
-        def predict(others: Integers, fold: Integers) -> NDArray[np.float64]:
+        def predict(others: Integers, fold: Integers) -> Numbers:
             part, _ = fit_part(ArrayRows(z[others], y[others], None), data=DataSummary(0))
             return part.predict_float64(z[fold])
 
@@ -279,9 +280,9 @@ def _rebalance(
     resampled: Resampled,
     logits: Floats,
     labels: Integers,
-    weights: NDArray[np.float64] | None,
+    weights: Numbers | None,
     sample_weight: ArrayLike | None,
-) -> tuple[Candidate | AutoPolicy, NDArray[np.float64] | None, ArrayLike | None]:
+) -> tuple[Candidate | AutoPolicy, Numbers | None, ArrayLike | None]:
     """Return the request with weights of classes, and weights of rows as they are in use."""
     counts = group_sums(labels, weights, logits.shape[1])
     of_classes, of_rows = class_weights(resampled, counts)
@@ -406,9 +407,7 @@ def start_parameters(earlier: Calibrator, map: Map, rows: ArrayRows) -> Paramete
     return earlier_curves(map, earlier, rows) if of_labels else earlier.parameters
 
 
-def _group_indices(
-    groups: ArrayLike, rows: int, weights: NDArray[np.float64] | None
-) -> NDArray[np.intp]:
+def _group_indices(groups: ArrayLike, rows: int, weights: Numbers | None) -> NDArray[np.intp]:
     """Return the number of the group, from 0, of each row with weight."""
     values = as_array(groups, "groups")
     if values.shape != (rows,):
@@ -424,10 +423,10 @@ def _describe(
     calibrator: Calibrator,
     logits: Floats,
     labels: Integers,
-    weights: NDArray[np.float64] | None,
+    weights: Numbers | None,
     sample_weight: ArrayLike | None,
     measure: bool,
-    confidences: NDArray[np.float64] | None,
+    confidences: Numbers | None,
 ) -> Calibrator:
     """Return the calibrator with the reference histogram, and metrics on request, in its card.
 
@@ -469,7 +468,7 @@ def _describe(
     return Calibrator(calibrator.parameters, card)
 
 
-def _monitored(calibrator: Calibrator, logits: Floats) -> NDArray[np.float64]:
+def _monitored(calibrator: Calibrator, logits: Floats) -> Numbers:
     """Return the probabilities of rows (N,) that monitoring compares with outcomes."""
     target = target_of(calibrator.card.classes)
     if logits.size <= _MAX_EXACT_SIZE:

@@ -138,9 +138,7 @@ def is_accepted(logits: Floats, temperature: float, threshold: float) -> NDArray
     return np.asarray(np.concatenate(odds) >= threshold)
 
 
-def class_odds(
-    logits: Floats, temperature: float, classes: NDArray[np.intp]
-) -> NDArray[np.float64]:
+def class_odds(logits: Floats, temperature: float, classes: NDArray[np.intp]) -> Numbers:
     """Return the log-odds of some classes in rows (n, K), within ±`MAX_LOG_ODDS`: (C, n)."""
     top, odds, total = top_odds(logits, temperature)
     logs = logits[:, classes].T / np.float64(temperature) - total

@@ -16,9 +16,8 @@ from functools import partial
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from recalib.core.arrays import Floats, Integers
+from recalib.core.arrays import Floats, Integers, Numbers
 from recalib.fitting.problem import End, TemperatureFit
 from recalib.fitting.rows import CHUNK, ArrayRows, Block, Rows, as_numbers, namespace
 
@@ -50,7 +49,7 @@ class _Moments:
 
 
 def fit_temperature(
-    logits: Floats, labels: Integers, weights: NDArray[np.float64] | None = None
+    logits: Floats, labels: Integers, weights: Numbers | None = None
 ) -> TemperatureFit:
     """Return `best_temperature` of rows in memory; the parameters are those of `ArrayRows`."""
     return best_temperature(ArrayRows(logits, labels, weights))
@@ -145,7 +144,7 @@ def _moments_at(
 
 def moment_sums(
     scale: float, beta: float, dtype: Literal["float32", "float64"], block: Block
-) -> NDArray[np.float64]:
+) -> Numbers:
     """Return Σ over rows of w [−log p(y), its slope, its curvature], for β in units of 1/scale."""
     xp, (rows, classes) = namespace(block.logits), block.logits.shape
     numbers, wide = getattr(xp, dtype), xp.float64
@@ -179,7 +178,7 @@ def moment_sums(
     return np.asarray(sums / np.array([1, scale, scale**2]))
 
 
-def _uniform_losses(block: Block) -> NDArray[np.float64]:
+def _uniform_losses(block: Block) -> Numbers:
     """Return Σ w log of the number of classes that are not masked, (1,)."""
     xp = namespace(block.logits)
     losses = as_numbers(xp.log(xp.sum(xp.isfinite(block.logits), axis=1, dtype=xp.float64)))

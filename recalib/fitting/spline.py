@@ -6,7 +6,6 @@ from typing import cast
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
 from recalib.core.arrays import Numbers
 from recalib.fitting.log_odds import Groups
@@ -31,7 +30,7 @@ class Curve:
         self._slopes = scipy.interpolate.BSpline(padded, np.eye(self.size), 2)
         self._rises = self._slopes.antiderivative()
 
-    def inputs(self, odds: Numbers) -> NDArray[np.float64]:
+    def inputs(self, odds: Numbers) -> Numbers:
         """Return the matrix that takes (c, γ) to G, one row for each of `odds`."""
         inside = np.clip(odds, self.knots[0], self.knots[-1])
         rises = self._rises(inside) - self._rises(self.knots[0])

@@ -9,7 +9,6 @@ import math
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recalib.core.arrays import Numbers
 from recalib.fitting.newton import best_temperature
@@ -88,7 +87,7 @@ class CalibratedRows:
         return float(np.average(np.log(self._total) - self._label, weights=self._weights))
 
     @property
-    def confidences(self) -> NDArray[np.float64]:
+    def confidences(self) -> Numbers:
         """(N,): the largest probability of each row."""
         return self._largest / self._total
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from recalib.core.arrays import Integers
+from recalib.core.arrays import Integers, Numbers
 from recalib.metrics.base import Estimate, StreamingMetric, Unit
 from recalib.metrics.predictions import Predictions
 from recalib.stats.groups import group_sums
@@ -25,8 +24,8 @@ class ClassLosses(State):
     def add(
         self,
         labels: Integers,
-        losses: NDArray[np.float64],
-        weights: NDArray[np.float64] | None = None,
+        losses: Numbers,
+        weights: Numbers | None = None,
     ) -> None:
         """Add rows by their labels, losses and weights (n,)."""
         w = np.ones(len(labels)) if weights is None else weights
@@ -63,7 +62,7 @@ class ClasswiseLossDeviation(StreamingMetric[ClassLosses]):
         self,
         state: ClassLosses,
         predictions: Predictions,
-        weights: NDArray[np.float64] | None = None,
+        weights: Numbers | None = None,
     ) -> None:
         state.add(predictions.labels, -predictions.label_log_probabilities, weights)
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.core.arrays import SMALLEST_PROBABILITY, Floats
+from recalib.core.arrays import SMALLEST_PROBABILITY, Floats, Numbers
 from recalib.metrics.base import Better, Estimate, UndefinedMetricError, Unit
 from recalib.metrics.mean_metrics import RowFraction, RowMean
 from recalib.metrics.predictions import Predictions
@@ -63,7 +63,7 @@ class MeanEntropy(RowMean):
     state_kind: ClassVar[str] = "mean_entropy"
 
     @staticmethod
-    def scores(predictions: Predictions) -> NDArray[np.float64]:
+    def scores(predictions: Predictions) -> Numbers:
         # log p is clipped at log 1e-38.
         probabilities = predictions.probabilities
         dtype = np.promote_types(probabilities.dtype, np.float32)
@@ -119,9 +119,7 @@ class S99Accuracy(RowFraction):
     def scores(predictions: Predictions) -> NDArray[np.bool_]:
         return predictions.correct
 
-    def add(
-        self, state: Means, predictions: Predictions, weights: NDArray[np.float64] | None = None
-    ) -> None:
+    def add(self, state: Means, predictions: Predictions, weights: Numbers | None = None) -> None:
         at = _is_s99(predictions)
         state.add(predictions.correct[at], None if weights is None else weights[at])
 

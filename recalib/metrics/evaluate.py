@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from recalib.core.array_bytes import state_from_bytes, state_to_bytes
 from recalib.core.arrays import (
+    Numbers,
     WeightKind,
     check_labels,
     check_logits,
@@ -200,9 +201,7 @@ class StreamingEvaluation:
             for part in row_chunks((len(repeated), self.classes)):
                 self.add_predictions(predictions.take(repeated[part]))
 
-    def add_predictions(
-        self, predictions: Predictions, weights: NDArray[np.float64] | None = None
-    ) -> None:
+    def add_predictions(self, predictions: Predictions, weights: Numbers | None = None) -> None:
         """Add a batch that is checked and has K classes, with positive weights, 1 by default."""
         for kind, metric in self._kinds.items():
             metric.add(self._states[kind], predictions, weights)
@@ -374,7 +373,7 @@ def _measure(
     metric: Metric,
     predictions: Predictions,
     level: float | None,
-    weights: NDArray[np.float64] | None,
+    weights: Numbers | None,
     states: dict[str, State],
 ) -> Estimate:
     """Return `metric.measure(...)`; metrics with the same kind of state share it in `states`.
@@ -421,7 +420,7 @@ def _with_weighted_form(metrics: dict[str, Metric], named: bool) -> dict[str, Me
     return weighted
 
 
-def _weights(sample_weight: ArrayLike, rows: int) -> NDArray[np.float64]:
+def _weights(sample_weight: ArrayLike, rows: int) -> Numbers:
     """Return checked weights (N,), near 1 if their squares leave the range of float64."""
     weights = as_array(sample_weight, "sample_weight")
     check_weights(weights, rows=rows, field="sample_weight")
@@ -430,7 +429,7 @@ def _weights(sample_weight: ArrayLike, rows: int) -> NDArray[np.float64]:
     return weights if _MIN_WEIGHT <= largest <= _MAX_WEIGHT else weights / largest
 
 
-def _stream_weights(sample_weight: ArrayLike, rows: int) -> NDArray[np.float64]:
+def _stream_weights(sample_weight: ArrayLike, rows: int) -> Numbers:
     """Return checked weights (n,) of a batch, which may all be 0."""
     weights = check_row_weights(as_array(sample_weight, "sample_weight"), rows, "sample_weight")
     invalid = (weights > 0) & ((weights < _MIN_WEIGHT) | (weights > _MAX_WEIGHT))

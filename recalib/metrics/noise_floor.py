@@ -26,7 +26,7 @@ _PART = 256
 
 
 def noise_floor(
-    statistic: Callable[[NDArray[np.float64]], Numbers],
+    statistic: Callable[[Numbers], Numbers],
     counts: NDArray[np.int64],
     confidences: Numbers,
     variances: Numbers,
@@ -47,7 +47,7 @@ def noise_floor(
     variances: (B,), variances of the gaps of calibrated bins, Σp(1 − p)/n².
     """
     draws = int(np.clip(_TOTAL_DRAWS // len(counts), _MIN_DRAWS, _MAX_DRAWS))
-    samples: Iterable[NDArray[np.float64]]
+    samples: Iterable[Numbers]
     if draws * len(counts) <= _SHARED:
         sums = (array.astype(np.float64).tobytes() for array in (confidences, variances))
         samples = [_shared_gaps(counts.astype(np.int64).tobytes(), *sums, draws)]
@@ -60,9 +60,7 @@ def noise_floor(
 
 
 @lru_cache(_KINDS)
-def _shared_gaps(
-    counts: bytes, confidences: bytes, variances: bytes, draws: int
-) -> NDArray[np.float64]:
+def _shared_gaps(counts: bytes, confidences: bytes, variances: bytes, draws: int) -> Numbers:
     """Return `drawn_gaps` (S, B) of the arrays with these bytes; not to be changed."""
     sums = np.frombuffer(confidences), np.frombuffer(variances)
     (gaps,) = drawn_gaps(np.frombuffer(counts, np.int64), *sums, draws)
@@ -72,7 +70,7 @@ def _shared_gaps(
 
 def drawn_gaps(
     counts: NDArray[np.int64], confidences: Numbers, variances: Numbers, draws: int
-) -> Iterator[NDArray[np.float64]]:
+) -> Iterator[Numbers]:
     """Yield chunks of gaps (S, B) of a perfectly calibrated model, see `noise_floor`.
 
     The draws of a bin are quantiles of its binomial variable at S equidistant probabilities, in
@@ -105,9 +103,7 @@ def drawn_gaps(
         yield gaps
 
 
-def _quantiles(
-    counts: NDArray[np.int64], share: Numbers, draws: int, shifts: Numbers
-) -> NDArray[np.float64]:
+def _quantiles(counts: NDArray[np.int64], share: Numbers, draws: int, shifts: Numbers) -> Numbers:
     """Return ascending quantiles (B, S) of the successes in n rows, at (s + u)/S; u is a shift."""
     quantiles = np.empty((len(counts), draws))
     normal = counts * share * (1 - share) >= _NORMAL

@@ -6,11 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, cast
 
-import numpy as np
-from numpy.typing import NDArray
-
 from recalib.calibrator import Calibrator
-from recalib.core.arrays import Floats, Integers, WeightKind
+from recalib.core.arrays import Floats, Integers, Numbers, WeightKind
 from recalib.core.executors import Cluster, open_workers
 from recalib.core.options import check_choice
 from recalib.errors import InputError
@@ -149,7 +146,7 @@ def _evaluate_fragment(
 
 def labelled_chunks(
     file: DataFile, max_bytes: int = 8 << 20
-) -> Iterator[tuple[Floats, Integers, NDArray[np.float64] | None]]:
+) -> Iterator[tuple[Floats, Integers, Numbers | None]]:
     """Yield the numbers (n, K), the labels (n,) and the weights (n,), or None, of an open file.
 
     Raises

@@ -10,12 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from recalib.core.arrays import Floats, Integers
+from recalib.core.arrays import Floats, Integers, Numbers
 from recalib.files.fragments import Fragment
 
-Weights = NDArray[np.float64] | None
+Weights = Numbers | None
 
 #: Rows of a sample, and the numbers in it.
 _SAMPLE_ROWS = 20_000

@@ -9,9 +9,8 @@ from pathlib import PurePosixPath
 from typing import BinaryIO
 
 import numpy as np
-from numpy.typing import NDArray
 
-from recalib.core.arrays import check_row_weights
+from recalib.core.arrays import Numbers, check_row_weights
 from recalib.errors import InputError
 from recalib.files import DataFile, Input
 from recalib.files.base import translate_errors
@@ -63,7 +62,7 @@ class _Weights:
         if file.rows_of_file is not None:
             self._check_rows(file.rows_of_file)
 
-    def read(self, row: int, count: int) -> NDArray[np.float64]:
+    def read(self, row: int, count: int) -> Numbers:
         """Return the weights (count,) of the rows from `row` of the data file's selection on."""
         first = self._file.first_row + row
         if first + count > self._array.shape[0]:

@@ -8,6 +8,7 @@ from numbers import Integral
 import numpy as np
 from numpy.typing import NDArray
 
+from recalib.core.arrays import Numbers
 from recalib.core.card import SetOptions
 from recalib.errors import InputError
 
@@ -30,9 +31,7 @@ def check_folds(folds: int | None, options: SetOptions | None, rows: int) -> Non
         raise InputError("sets_folds", found=f"{folds!r:.80}", accepted=f"2 to {rows}, the rows")
 
 
-def out_of_fold(
-    predict: Callable[[_Rows, _Rows], NDArray[np.float64]], rows: int, folds: int
-) -> NDArray[np.float64]:
+def out_of_fold(predict: Callable[[_Rows, _Rows], Numbers], rows: int, folds: int) -> Numbers:
     """Return probabilities of all rows, (N, K), each by a fit on the rows of the other folds.
 
     Parameters

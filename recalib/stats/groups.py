@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from recalib.core.arrays import Numbers
+
 #: Elements of one chunk of rows. Several passes take a third of the time if their data is in the
 #: processor's cache.
 _CHUNK = 65_536
@@ -22,9 +24,7 @@ def group_counts(groups: NDArray[Any], size: int = 0) -> NDArray[np.int64]:
     return counts
 
 
-def group_sums(
-    groups: NDArray[Any], values: NDArray[Any] | None, size: int = 0
-) -> NDArray[np.float64]:
+def group_sums(groups: NDArray[Any], values: NDArray[Any] | None, size: int = 0) -> Numbers:
     """Return the sum of the `values` (n,) of each group, 1 without them; groups as above."""
     # For empty input, bincount returns integers.
     return np.bincount(groups, values, size).astype(np.float64, copy=False)
