@@ -58,27 +58,27 @@ def solve(problem: Problem) -> Solution:
     ------
     InputError: more classes than the map takes.
     """
-    map, classes = problem.map, problem.classes
+    map, objective, classes = problem.map, problem.objective, problem.classes
     if isinstance(map, LabelMap):
         return fit_labels(problem)
-    check_size(map, problem.objective, classes)
-    if classes == 2 and not map.shift_invariant:
-        solution = _solve(replace(problem, logits=centre_log_odds(problem.logits)))
-        return replace(solution, parameters=map.tie_classes(solution.parameters))
-    return _solve(problem)
-
-
-def _solve(problem: Problem) -> Solution:
-    if not problem.map.parameters(problem.classes):
-        return Solution({}, objective_at(problem.rows, problem.map, problem.objective, {}))
-    if problem.map.fitted_by == "solver":
-        return MAP_SOLVERS[problem.map.name](problem)
-    problem, chosen = with_strength(problem)
-    default = _by_gradient if problem.objective.smooth else search_coordinates
-    solution = PAIR_SOLVERS.get((problem.map.name, problem.objective.name), default)(problem)
-    if problem.objective.top_label_only:
-        solution = _check_against_nll(problem, solution)
-    return replace(solution, settled=solution.settled | chosen)
+    check_size(map, objective, classes)
+    if not map.parameters(classes):
+        return Solution({}, objective_at(problem.rows, map, objective, {}))
+    is_centred = classes == 2 and not map.shift_invariant
+    if is_centred:
+        problem = replace(problem, logits=centre_log_odds(problem.logits))
+    if map.fitted_by == "solver":
+        solution = MAP_SOLVERS[map.name](problem)
+    else:
+        problem, chosen = with_strength(problem)
+        default = _by_gradient if objective.smooth else search_coordinates
+        solution = PAIR_SOLVERS.get((map.name, objective.name), default)(problem)
+        if objective.top_label_only:
+            solution = _check_against_nll(problem, solution)
+        solution = replace(solution, settled=solution.settled | chosen)
+    if is_centred:
+        solution = replace(solution, parameters=map.tie_classes(solution.parameters))
+    return solution
 
 
 def check_size(map: Map, objective: Objective, classes: int) -> None:
@@ -159,7 +159,7 @@ def _check_against_nll(problem: Problem, solution: Solution) -> Solution:
 
     A calibration error can be smallest if all confidences are 1 or all are equal.
     """
-    nll = _solve(replace(problem, objective=NegativeLogLikelihood()))
+    nll = solve(replace(problem, objective=NegativeLogLikelihood()))
     limit = nll.objective + max(_MAX_NLL_LOSS * nll.objective, _MAX_NLL_LOSS_NATS)
     rows, map, objective = problem.rows, problem.map, problem.objective
     value = objective_at(rows, map, NegativeLogLikelihood(), solution.parameters)
@@ -188,7 +188,7 @@ def _by_gradient(problem: Problem) -> Solution:
 
 def _ensemble(problem: Problem) -> Solution:
     """Fit temperature scaling with the same objective, then the weights of the mixture."""
-    single = _solve(replace(problem, map=Temperature()))
+    single = solve(replace(problem, map=Temperature()))
     start = problem.map.start(problem.classes, float(single.parameters["temperature"]))
     if problem.objective.smooth:
         from recalib.fitting.gradient import fit_by_gradient

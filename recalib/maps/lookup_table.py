@@ -6,6 +6,8 @@ found by binary search with log₂ M gathers; comparing with every edge would ne
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -41,13 +43,12 @@ def count_edges(ops: Ops, x: Array, edges: Array, cells: int, *, skip: int = 0) 
     return cell
 
 
-class KnotPosition:
+class KnotPosition(NamedTuple):
     """The position of x between two knots: the cell, its width and the fraction of it below x."""
 
-    def __init__(self, cell: Array, width: Array, fraction: Array) -> None:
-        self.cell = cell
-        self.width = width
-        self.fraction = fraction
+    cell: Array
+    width: Array
+    fraction: Array
 
 
 def locate(ops: Ops, x: Array, knots: Array, cells: int) -> KnotPosition:
