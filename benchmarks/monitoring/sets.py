@@ -35,7 +35,7 @@ def _alarm(
     for number, part in enumerate(np.split(hits, len(hits) // _COHORT)):
         covered = Cohort([_COHORT], np.full(_COHORT, _COVERAGE), part)
         coin = Cohort([1], np.array([0.5]), rng.random(1) < 0.5)  # of all traffic
-        monitor.add(number, number + 1, coin, covered=covered)
+        monitor.add(number, number + 1, coin, promised={"(sets)": covered})
     return monitor.assess(float(len(hits))).segments["(sets)"].evidence.rejected_at
 
 

@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -41,7 +42,7 @@ class Tree:
         """Return the memory of all processes in bytes; shared pages count in each."""
         return sum(memory.rss for memory in self._each(psutil.Process.memory_info))
 
-    def _each(self, ask: Callable[[psutil.Process], object]) -> Iterator[object]:
+    def _each(self, ask: Callable[[psutil.Process], Any]) -> Iterator[Any]:
         for process in self.processes():
             with contextlib.suppress(psutil.NoSuchProcess):
                 yield ask(process)

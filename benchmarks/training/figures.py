@@ -33,6 +33,7 @@ from benchmarks.training.running import Budget, NoOp, prepare_all, recipe_for
 from benchmarks.training.table import cell, markdown_table
 from recalib.files import write_atomically
 from recalib.losses import LOSSES
+from recalib.losses.focal import Focal
 from recalib.ops import NumpyOps
 from recalib.ops.formulas import focal_terms_from_log_p
 from recalib.recipe import Tune
@@ -281,7 +282,7 @@ def feature_norms(data: Data, epochs: int = _EPOCHS) -> list[tuple[str, ...]]:
         def after(epoch: int, network: Mlp, norms: dict[int, float] = norms) -> None:
             norms[epoch] = float(network.hidden(data["train"][0]).norm(dim=1).mean())
 
-        fit(data, LOSSES["focal"](gamma=gamma), seed=1, epochs=epochs, after_epoch=after)
+        fit(data, Focal(gamma=gamma), seed=1, epochs=epochs, after_epoch=after)
         cells = (f"{norms[epoch]:.2f}" for epoch in (*_SHOWN, epochs))
         rows.append((f"{gamma:g}", *cells))
     return rows

@@ -55,7 +55,7 @@ def measure(
     facts = {"features": 3 * size * size}
     network = build(model, classes, facts=facts).to(device).train()
     layout = torch.channels_last if device.type == "cuda" else torch.contiguous_format
-    network = network.to(memory_format=layout)
+    network = network.to(memory_format=layout)  # type: ignore[call-overload]
     optimiser = torch.optim.SGD(network.parameters(), 1e-6, momentum=0.9)
     images = torch.randn(rows, 3, size, size, device=device)
     images = images.contiguous(memory_format=layout)

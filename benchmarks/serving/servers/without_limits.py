@@ -19,8 +19,10 @@ from service.http import browsers, entry, routing
 def main(port: int, home: Path) -> None:
     run._export(Settings(home=home, port=port, job_workers=0))
     browsers.BrowserChecks.refusal = lambda *_: None  # type: ignore[method-assign]
-    entry.limit_body = routing.limit_body = lambda *arguments: arguments[3]
-    entry.head_refusal = lambda *_: None
+    entry.limit_body = routing.limit_body = (  # type: ignore[attr-defined]
+        lambda *arguments: arguments[3]
+    )
+    entry.head_refusal = lambda *_: None  # type: ignore[attr-defined]
     uvicorn.run(
         worker_process.create_app,
         factory=True,
