@@ -63,7 +63,8 @@ class Batch(msgspec.Struct, frozen=True):
     accepted: bool = False
     #: Share of rows that get a prediction id, in [0, 1].
     ids: float = 0.0
-    #: A segment of the model (`recalib.core.monitoring_settings`); an unknown one counts as "".
+    #: A segment of the model (`recalib.core.monitoring_settings`) and of the version; unknown to
+    #: one of them, it counts as "" there.
     segment: str = ""
     #: The group of the rows, whose other rows they may depend on; "" for none.
     group: str = ""
@@ -224,7 +225,8 @@ def missing_thresholds(
 
 
 def _origin(loaded: LoadedCalibrator, batch: Batch) -> Origin:
-    return Origin(loaded.stream.segment_of(batch.segment), group_number(batch.group))
+    offsets = batch.segment if batch.segment in loaded.offsets else ""
+    return Origin(loaded.stream.segment_of(batch.segment), group_number(batch.group), offsets)
 
 
 def _admit_rows(state: State, loaded: LoadedCalibrator, batch: Batch) -> Floats:
@@ -235,10 +237,12 @@ def _admit_rows(state: State, loaded: LoadedCalibrator, batch: Batch) -> Floats:
     if batch.top_k is not None and not 1 <= batch.top_k <= classes:
         accepted = f"1 to {classes}, the classes"
         raise InputError("top_k", found=str(batch.top_k), accepted=accepted)
-    if batch.intervals and loaded.calibrator.card.map != VennAbers.name:
-        found = f"version {loaded.version} of model {loaded.model!r}, of the map "
-        found += loaded.calibrator.card.map
-        raise InputError("intervals", found=found, accepted="a version of the map venn_abers")
+    card = loaded.calibrator.card
+    if batch.intervals and (card.map != VennAbers.name or loaded.offsets):
+        found = f"version {loaded.version} of model {loaded.model!r}, "
+        found += "with segments" if loaded.offsets else f"of the map {card.map}"
+        accepted = "a version of the map venn_abers, without segments"
+        raise InputError("intervals", found=found, accepted=accepted)
     if not 0 <= batch.ids <= 1:
         raise InputError("ids", found=str(batch.ids), accepted="a share of rows, 0 to 1")
     if batch.group and not batch.ids:

@@ -77,12 +77,19 @@ def run_evaluation(context: JobContext, policy: ClusterPolicy = IN_MEMORY) -> No
                 calibrator, count = _read_version(context, model, int(version), rows)
                 fitted_rows.append(count)
                 calibrators[f"version {version}"] = calibrator
-        scores = {name: partial(_scores, item, rows) for name, item in calibrators.items()}
+        columns = read_segments(context.registry, dataset, request.segments)
+        scores = {name: partial(_scores, item, rows, columns) for name, item in calibrators.items()}
         measured = None if large is None else _measure(context, large, calibrators)
     warnings = [
         text
         for name, count in zip(scores, fitted_rows, strict=True)
         if (text := _warning(name, count, dataset.rows, model.classes))
+    ]
+    warnings += [
+        f"{name.capitalize()} is measured by its common map: its segments are of the column "
+        f"{item.card.segments.columns[0]}, which the request does not name."
+        for name, item in calibrators.items()
+        if item and item.card.segments and not _has_columns(item, columns)
     ]
 
     # 3. Metrics, changes and pictures.
@@ -98,7 +105,7 @@ def run_evaluation(context: JobContext, policy: ClusterPolicy = IN_MEMORY) -> No
         input=dataset.input,
         class_names=model.labels,
         warnings=warnings,
-        segments=read_segments(context.registry, dataset, request.segments),
+        segments=columns,
         results=measured,
         title=f"{model.name} on {dataset.name}",
         progress=progress,
@@ -157,11 +164,19 @@ def _warning(name: str, fitted: int | None, rows: int, classes: int) -> str:
     )
 
 
-def _scores(calibrator: Calibrator | None, rows: DatasetRows) -> tuple[Input, Any]:
+def _scores(
+    calibrator: Calibrator | None, rows: DatasetRows, columns: dict[str, Any] | None
+) -> tuple[Input, Any]:
     kind, values = rows.dataset.input, rows.data.logits
     if calibrator is None:
         return kind, values
-    return "probabilities", calibrator.predict(values, input=kind)
+    segments = columns if _has_columns(calibrator, columns) else None
+    return "probabilities", calibrator.predict(values, segments, input=kind)
+
+
+def _has_columns(calibrator: Calibrator, columns: dict[str, Any] | None) -> bool:
+    summary = calibrator.card.segments
+    return summary is not None and {*summary.columns} <= {*(columns or {})}
 
 
 def _measure(

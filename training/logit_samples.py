@@ -46,13 +46,18 @@ class LabelledSample:
     #: Numbers of the states that adapted the answers to label shift, (N,), 0 for none; and these.
     adaptations: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     states: Mapping[int, ShadowState] = field(default_factory=dict)
+    #: Declared segments of the model, (N,), "" for none.
+    segments: NDArray[np.str_] = field(default_factory=lambda: np.zeros(0, np.str_))
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def answers(self, calibrator: Calibrator) -> Floats:
-        """Return the answers that were given, (N, K), from the calibrator of the version."""
-        p_nk = calibrator.predict_float64(self.logits)
+        """Return the answers that were given, (N, K), from the calibrator of the version.
+
+        Offsets of a segment that the model does not declare are missing: ids do not have it.
+        """
+        p_nk = calibrator.predict_float64(self.logits, calibrator.offsets_of_values(self.segments))
         return answers_given(p_nk, self.adaptations, self.states) if self.states else p_nk
 
 
@@ -82,9 +87,9 @@ def read_labelled_sample(
                 end = min(end, files[len(selected)].first_at)
         maturity = model.monitoring.maturity_seconds
         labels_by_digest = tx.labels.by_digest(model, version, start, end, maturity)
-        numbers = {number for *_, number in labels_by_digest.values()} - {0}
+        numbers = {number for *_, number, _ in labels_by_digest.values()} - {0}
         stored = tx.adaptations.states(model.id, version, numbers) if numbers else {}
-    samples: list[tuple[float, bytes, int | bytes, int, int, int, Any]] = []
+    samples: list[tuple[float, bytes, int | bytes, int, int, int, int, Any]] = []
     sampled = 0
     for capture in selected:
         table = _read_table(registry, capture)
@@ -109,8 +114,10 @@ def read_labelled_sample(
         logits = np.stack([row for *_, row in samples])
     adaptations = np.array([sample[5] for sample in samples], np.int64)
     states = {number: convert(state, ShadowState) for number, state in stored.items()}
+    names = ("", *model.monitoring.segments)
+    segments = np.array([names[sample[6]] for sample in samples], np.str_)
     row_columns = logits, labels, predicted, times, groups
-    return LabelledSample(*row_columns, end, sampled, adaptations, states)
+    return LabelledSample(*row_columns, end, sampled, adaptations, states, segments)
 
 
 def read_calibrator(registry: Registry, model: Model, version: int) -> Calibrator:

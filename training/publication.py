@@ -55,7 +55,9 @@ def publish(
         calibrator = compare(champion)
         card, selection = calibrator.card, calibrator.card.selection
         assert selection is not None  # noqa: S101  (set by `compare`)
-        decision = _decide(selection, promote, [] if force else findings)
+        other = champion.calibrator
+        drops = other is not None and bool(other.card.segments) and not card.segments
+        decision = _decide(selection, promote, [] if force else findings, drops)
         context.progress(0.95, "publishing")
         fitted = fit_result(card, model, "this version")
         fitted["warnings"] = [*warnings, *fitted["warnings"]]
@@ -91,13 +93,19 @@ class _Decision(NamedTuple):
     reason: str
 
 
-def _decide(selection: Selection, promote: bool | str, findings: Sequence[Finding]) -> _Decision:
+def _decide(
+    selection: Selection, promote: bool | str, findings: Sequence[Finding], drops_segments: bool
+) -> _Decision:
     """Return whether a version is promoted; rows that are no logits of the model forbid it."""
     if_better = promote == "if_better"
     is_promoted = selection.better if if_better else bool(promote)
     refusals = [finding for finding in findings if finding.refuses]
     if refusals:
         return _Decision(False, if_better, f"not promoted without `force`: {refusals[0].text}")
+    if if_better and drops_segments:
+        reason = "the champion has segments, and this version has none: they are compared on rows "
+        reason += "without segments; promote it with `promote: true`"
+        return _Decision(False, if_better, reason)
     return _Decision(is_promoted, if_better, selection.reason if if_better else "as requested")
 
 

@@ -98,6 +98,11 @@ def run_refit(context: JobContext, pause: Callable[[], object] = lambda: None) -
         reason = f"candidate {undecided.version} is being compared with the champion"
         _finish_without_candidate(context, model, champion.version, reason)
         return
+    if card.segments is not None:
+        reason = f"version {champion.version} has segments, which a refit does not fit: fit them "
+        reason += "to labelled rows with `recalib fit --segments`, and publish the file"
+        _finish_without_candidate(context, model, champion.version, reason)
+        return
     context.progress(0.0, "reading sampled logits")
     start, onset = _sample_start(row, model, now)
     end = now - model.monitoring.maturity_seconds

@@ -31,6 +31,8 @@ def adapt_in_shadow(registry: Registry, model: Model) -> None:
             return
         files = tx.captures.between(model, 0.0, now)
         calibrator = Calibrator.from_bytes(tx.calibrators.parameters(model, row.version))
+    if calibrator.card.segments is not None:  # kept logits without a label have no segment
+        return
     shadow = before = None if row.adaptation is None else Shadow.of(row.adaptation)
     # 1. Labels score the states of before.
     matured = now - model.monitoring.maturity_seconds

@@ -9,12 +9,14 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
 import numpy as np
 import safetensors
 import safetensors.numpy
 from numpy.typing import ArrayLike, NDArray
 
 from recalib.calibrator.ort_sessions import shared_session
+from recalib.calibrator.segments import OFFSETS, adjust, check_offsets, offsets_of
 from recalib.core.array_bytes import array_digest, read_arrays
 from recalib.core.arrays import (
     RESEMBLANCE_HINT,
@@ -37,7 +39,7 @@ from recalib.core.inputs import (
 from recalib.core.label_arrays import check_label_scores, label_log_odds, label_resemblance
 from recalib.core.options import check_choice, configure
 from recalib.core.packages import is_installed, optional_packages
-from recalib.errors import CorruptError, InputError, RecalibWarning, UnsupportedError
+from recalib.errors import CorruptError, InputError, RecalibWarning
 from recalib.files import write_atomically
 from recalib.maps import MAPS, Map, Parameters, card_options
 from recalib.maps.labels import LABEL_MAPS
@@ -110,7 +112,9 @@ class Calibrator(SetPredictor):
             )
         except InputError as error:
             raise CorruptError(f"the card does not describe a map: {error}") from None
-        self.map.check(card.classes, self.parameters)
+        of_map = {name: v for name, v in self.parameters.items() if name != OFFSETS}
+        self.map.check(card.classes, of_map)
+        check_offsets(card, self.parameters.get(OFFSETS))
         if card.sets is not None:
             check_thresholds(card, card.sets)
         if card.rejection is not None:
@@ -120,6 +124,14 @@ class Calibrator(SetPredictor):
     def is_multilabel(self) -> bool:
         """Whether rows have any number of labels, each with its own probability."""
         return self.card.task == "multilabel"
+
+    @property
+    def common(self) -> Calibrator:
+        """The calibrator without segments, which has the probabilities of rows without one."""
+        if self.card.segments is None:
+            return self
+        of_map = {name: v for name, v in self.parameters.items() if name != OFFSETS}
+        return Calibrator(of_map, msgspec.structs.replace(self.card, segments=None))
 
     def __repr__(self) -> str:
         return f"<Calibrator {self.card.map} of {self.card.classes} classes>"
@@ -154,7 +166,7 @@ class Calibrator(SetPredictor):
         """
         return vars(self) | {"_session": None, "_is_copy": True, "_threads": 1}
 
-    def predict(self, values: Any, *, input: _Input | None = None) -> Any:
+    def predict(self, values: Any, segments: Any = None, *, input: _Input | None = None) -> Any:
         """Return calibrated probabilities, (N, K), as an array, or as a data frame of one.
 
         float64 input gives float64. float16 and float32 give float32, computed by onnxruntime
@@ -166,13 +178,17 @@ class Calibrator(SetPredictor):
             in `recalib.fit`. A data frame keeps its index, and columns with the names of the
             classes may have any order. Dense predictions are arrays
             (N, K, ...), such as (N, K, H, W); the result has this shape.
+        segments: of each row, with the columns of the fit, as in `recalib.fit_segments`. Rows
+            without a segment have the probabilities of `common`; so have values that the fit has
+            not seen, with a `RecalibWarning`.
         input: which of the two `values` are, by default what the calibrator was fitted on. If that
             is logits, values that look like probabilities cause a `RecalibWarning`.
 
         Raises
         ------
-        InputError: invalid values (see `recalib.core.arrays`), another K than the card's, or
-            another `input` than the fit's if the map is not shift invariant.
+        InputError: invalid values (see `recalib.core.arrays`), another K than the card's, another
+            `input` than the fit's if the map is not shift invariant, or segments of other columns,
+            of dense predictions or of a calibrator without.
 
         Examples
         --------
@@ -182,6 +198,9 @@ class Calibrator(SetPredictor):
         """
         kind = input or self.card.input
         if getattr(values, "ndim", 2) > 2 and not self.is_multilabel:
+            if segments is not None:
+                found = f"shape {np.shape(values)}, with segments"
+                raise InputError("values", found=found, accepted="(N, K), or (N,)")
             return self._predict_dense(as_array(values, field=kind), input)
         logits = self.to_logits(as_class_scores(values, self.card.labels, kind), kind)
         reason = label_resemblance if self.is_multilabel else probability_resemblance
@@ -192,7 +211,9 @@ class Calibrator(SetPredictor):
             message = f"values: {why}, but the calibrator takes logits; {hint}"
             warnings.warn(message, RecalibWarning, stacklevel=2)
         is_wide = logits.dtype == np.float64
-        probabilities = self.predict_float64(logits) if is_wide else self.predict_float32(logits)
+        predict = self.predict_float64 if is_wide else self.predict_float32
+        offsets = None if segments is None else self.offsets_of(segments, len(logits))
+        probabilities = predict(logits, offsets)
         return like(values, probabilities, self.card.labels)
 
     predict_proba = predict
@@ -319,8 +340,38 @@ class Calibrator(SetPredictor):
 
         return map_stream(data, calibrate)
 
-    def predict_float32(self, logits: Floats) -> NDArray[np.float32]:
-        """Return probabilities in float32 for checked logits; used by servers and files."""
+    def offsets_of(self, segments: Any, rows: int) -> NDArray[np.float64]:
+        """Return the summed offsets (N, 1 + K) of the segments of each row; see `predict`."""
+        if self.card.segments is None:
+            accepted = "none: the calibrator has none, see recalib.fit_segments"
+            raise InputError("segments", found="segments", accepted=accepted)
+        return offsets_of(self.card.segments, self.parameters[OFFSETS], segments, rows)
+
+    def offsets_of_values(self, values: NDArray[np.str_]) -> NDArray[np.float64] | None:
+        """Return offsets (N, 1 + K) of values of the one column of segments; None without."""
+        by_value = self.offsets_by_value()
+        none = np.zeros((1, 1 + self.card.classes))
+        rows = [by_value.get(value, none) for value in values.tolist()]
+        return np.concatenate(rows) if by_value and rows else None
+
+    def offsets_by_value(self) -> dict[str, NDArray[np.float64]]:
+        """Return the offsets (1, 1 + K) of each segment of one column; empty without segments."""
+        if self.card.segments is None:
+            return {}
+        rows = np.expand_dims(self.parameters[OFFSETS], 1)
+        return {of.value: row for of, row in zip(self.card.segments.segments, rows, strict=True)}
+
+    def predict_float32(
+        self, logits: Floats, offsets: NDArray[np.float64] | None = None
+    ) -> NDArray[np.float32]:
+        """Return probabilities in float32 for checked logits; used by servers and files.
+
+        Parameters
+        ----------
+        offsets: of `offsets_of`, or one row for all rows; None for the common map.
+        """
+        if offsets is not None:
+            return adjust(self.predict_float32(logits), offsets)
         if logits.size <= SMALL_BATCH or not _has_onnxruntime():
             return self.predict_rounded(logits)
         feed = {"logits": logits.astype(np.float32, copy=False)}
@@ -347,11 +398,13 @@ class Calibrator(SetPredictor):
         """Return logits (N, K) with −inf where the card's rule says so."""
         return logits if self.card.mask is None else self.card.mask.apply(ops, logits)
 
-    def predict_float64(self, logits: Floats) -> NDArray[np.float64]:
+    def predict_float64(
+        self, logits: Floats, offsets: NDArray[np.float64] | None = None
+    ) -> NDArray[np.float64]:
         """Return probabilities in float64 by NumPy for checked logits: the reference."""
         result = np.empty(logits.shape)
         self._predict_into(result, logits)
-        return result
+        return result if offsets is None else adjust(result, offsets)
 
     def predict_rounded(self, logits: Floats) -> NDArray[np.float32]:
         """Return `predict_float64` rounded to float32, in half of its memory."""
@@ -379,7 +432,9 @@ class Calibrator(SetPredictor):
         Raises
         ------
         PackageError: the package onnx is not installed (`recalib[onnx]`).
+        InputError: a calibrator with segments; `common` has a graph.
         """
+        self._check_common("graph")
         with optional_packages("to_onnx"):
             from recalib.ops.onnx_ops import OnnxOps
 
@@ -409,9 +464,11 @@ class Calibrator(SetPredictor):
 
         Raises
         ------
-        InputError: as in `predict`.
+        InputError: as in `predict`, or a calibrator with segments; `common` has a module.
         """
         from recalib.torch import CalibratorModule
+
+        self._check_common("module")
 
         kind = input or self.card.input
         self._check_input(kind)
@@ -449,7 +506,7 @@ class Calibrator(SetPredictor):
             _share_memory()
             options.add_session_config_entry("session.use_env_allocators", "1")
         providers = ["CPUExecutionProvider"]
-        graph = self.to_onnx(probabilities_only=True)  # a session computes all outputs
+        graph = self.common.to_onnx(probabilities_only=True)  # a session computes all outputs
         return onnxruntime.InferenceSession(graph, options, providers=providers)
 
     def configure_session(self, threads: int) -> None:
@@ -474,9 +531,6 @@ class Calibrator(SetPredictor):
         if len(data) > _MAX_FILE_BYTES:
             raise CorruptError(f"the file has {len(data)} bytes, over {_MAX_FILE_BYTES}")
         arrays, header = read_arrays(data, "a Recalib parameter file")
-        if header.get("state", "").startswith("segments "):
-            accepted = "one without, such as `recalib.SegmentCalibrator.load(path).common`"
-            raise UnsupportedError("calibrator", found="one with segments", accepted=accepted)
         if "card" not in header:
             raise CorruptError("not a Recalib parameter file: its metadata has no card")
         if any(array.dtype != np.float64 for array in arrays.values()):
@@ -516,6 +570,11 @@ class Calibrator(SetPredictor):
             raise InputError(
                 "calibrator", found=f"{path} ({error.strerror})", accepted="a .calib file"
             ) from None
+
+    def _check_common(self, target: str) -> None:
+        if self.card.segments is not None:
+            accepted = f"`calibrator.common`: a {target} has no input for segments"
+            raise InputError("calibrator", found="one with segments", accepted=accepted)
 
     def _check_rejection(self, rejection: Rejection) -> None:
         """Raise `CorruptError` for a threshold of rejection that no fit gives."""

@@ -49,15 +49,17 @@ def apply(
     give a folder of Parquet files with `probabilities`, `sets`, `accepted` and `labels`; the same
     command resumes a run that was stopped.
     """
+    from recalib.api import load
     from recalib.files.answers import check_answer_path, other_columns, write_answers
     from recalib.files.read_columns import read_columns
     from recalib.scale import apply as apply_to_files
 
     selection = arguments.selection_of(scores, separator=separator)
     path = arguments.only_file(data, cluster)
-    fitted, by_segment = arguments.load_calibrator(calibrator)
+    fitted = load(calibrator)
+    fitted = fitted.common if common else fitted
     if path is None:
-        if by_segment is not None and not common:
+        if fitted.card.segments is not None:
             found = "several files or a cluster, for a calibrator with segments"
             raise InputError("data", found=found, accepted="one file, or --common")
         with progress("apply", quiet=json_output) as update:
@@ -87,11 +89,10 @@ def apply(
             task=fitted.card.task,
             labels="optional",
         )
-        if by_segment is None or common:
-            arrays = _answers(fitted, rows.logits, input)
-        else:
-            columns = read_columns(path, by_segment.summary.columns, selection.separator)
-            arrays = {"probabilities": by_segment.predict(rows.logits, columns, input=input)}
+        summary, columns = fitted.card.segments, None
+        if summary is not None:
+            columns = read_columns(path, summary.columns, selection.separator)
+        arrays = _answers(fitted, rows.logits, columns, input)
         names, is_table = fitted.card.labels, target.suffix != ".npz"
         others = other_columns(path, kind, selection, names) if is_table else None
         write_answers(target, names, others, **arrays)
@@ -100,14 +101,16 @@ def apply(
     show({"output": output, "rows": n, "classes": k}, text, json_output=json_output)
 
 
-def _answers(fitted: Calibrator, values: Any, input: options.CalibratorInput) -> dict[str, Any]:
+def _answers(
+    fitted: Calibrator, values: Any, segments: dict[str, Any] | None, input: options.CalibratorInput
+) -> dict[str, Any]:
     """Return what a calibrator answers to rows, by the names in a file."""
     from recalib.maps.venn_abers import VennAbers
 
-    arrays = {"probabilities": fitted.predict(values, input=input)}
+    arrays = {"probabilities": fitted.predict(values, segments, input=input)}
     if fitted.card.sets is not None:
         arrays["sets"] = fitted.predict_set(values, input=input)
-    if fitted.card.map == VennAbers.name:
+    if fitted.card.map == VennAbers.name and segments is None:
         arrays["intervals"] = fitted.predict_interval(values, input=input)
     if fitted.card.rejection is not None:
         arrays["accepted"] = fitted.is_accepted(values, input=input)

@@ -9,14 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recalib.errors import ColumnsError, InputError, UnsupportedError
+from recalib.errors import ColumnsError, InputError
 from recalib.reporting.terminal import warn
 
 if TYPE_CHECKING:  # readers import NumPy, which `--help` does not need
-    from recalib.calibrator import Calibrator
     from recalib.files import DataSelection
     from recalib.files.fragments import Fragment
-    from recalib.segments import SegmentCalibrator
 
 
 def only_file(data: list[str], cluster: str | None, **options: Any) -> Path | None:
@@ -141,19 +139,6 @@ def read_file(
         count = f"{masked} of {len(rows.logits)} rows"
         warn(f"{path.name}: null masks a class, with P = 0, in {count}")
     return rows
-
-
-def load_calibrator(path: Path) -> tuple[Calibrator, SegmentCalibrator | None]:
-    """Return the calibrator of a file, and the one with segments that the file has, if any."""
-    from recalib.api import load
-
-    try:
-        return load(path), None
-    except UnsupportedError:
-        from recalib.segments import SegmentCalibrator
-
-        by_segment = SegmentCalibrator.load(path)
-        return by_segment.common, by_segment
 
 
 def select_in(data: Sequence[str], selection: DataSelection) -> Sequence[str] | Sequence[Fragment]:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from recalib.calibrator import Calibrator
     from recalib.files import DataSelection
     from recalib.files import LabelledData as RowData
-    from recalib.segments import SegmentCalibrator
     from recalib.sets import SetCoverage
 
 Picture = Literal["reliability", "smooth", "classwise", "confidence", "risk"]
@@ -71,12 +70,12 @@ def evaluate(
     measured in bounded memory; metrics that need sorted rows are then computed from a fine
     histogram.
     """
+    from recalib.api import load
     from recalib.metrics import METRICS
     from recalib.metrics.multilabel import LABEL_METRICS
 
-    fitted, by_segment = (
-        (None, None) if calibrator is None else arguments.load_calibrator(calibrator)
-    )
+    fitted = None if calibrator is None else load(calibrator)
+    summary = None if fitted is None else fitted.card.segments
     if fitted is not None and fitted.is_multilabel != (task == "multilabel"):
         raise InputError("task", found=task, accepted=f"{fitted.card.task}, as the calibrator's")
     needs_rows = task if task == "multilabel" else None
@@ -85,8 +84,8 @@ def evaluate(
     )
     if segments is not None and needs_rows is not None:
         raise InputError("segments", found=segments, accepted="none for task multilabel")
-    if by_segment is not None and segments is None:
-        accepted = f"{','.join(by_segment.summary.columns)}, of one file"
+    if summary is not None and segments is None:
+        accepted = f"{','.join(summary.columns)}, of one file"
         raise InputError("segments", found="none, of a calibrator with them", accepted=accepted)
     request = _Request(
         fitted,
@@ -103,7 +102,6 @@ def evaluate(
         ),
         json_output,
         arguments.split_names(segments) or (),
-        by_segment,
     )
     if path is None:
         _evaluate_files(data, request, cluster)
@@ -129,9 +127,8 @@ class _Request:
     #: None: all; (): a few.
     metrics: tuple[str, ...] | None
     json_output: bool
-    #: Columns of segments, and the calibrator that has them.
+    #: Columns of segments.
     segments: tuple[str, ...] = ()
-    by_segment: SegmentCalibrator | None = None
 
     @property
     def level(self) -> float | None:
@@ -156,11 +153,10 @@ class _Request:
 
         names = None if self.fitted is None else self.fitted.card.labels
         rows = arguments.read_file(path, self.selection, names, input=self.kind, task=task)
-        if self.by_segment is not None:
-            p = self.by_segment.predict(rows.logits, self.columns(path), input=self.input)
-            return rows, {"probabilities": p}
         if self.fitted is not None:
-            return rows, {"probabilities": self.fitted.predict(rows.logits, input=self.input)}
+            columns = None if self.fitted.card.segments is None else self.columns(path)
+            p = self.fitted.predict(rows.logits, columns, input=self.input)
+            return rows, {"probabilities": p}
         is_guess = self.input is None and task == "multiclass"
         if is_guess and (undeclared := check_undeclared(rows.logits)):
             warn(undeclared)
@@ -203,7 +199,7 @@ def _evaluate_rows(path: Path, request: _Request, diagram: Path | None, picture:
         if diagram is not None:
             _draw(diagram, values, rows.labels, request.bins, picture)
         coverage = None
-        fitted = None if request.by_segment is not None else request.fitted
+        fitted = request.fitted
         if fitted is not None and fitted.card.sets is not None and weights is None:
             coverage = fitted.evaluate_sets(rows.logits, rows.labels, input=request.input)
     _print(estimates, f"{path.name}: {len(rows.logits)} rows", request, diagram, coverage)

@@ -115,8 +115,6 @@ def fit(
 
     Several files are read in bounded memory, with all maps.
     """
-    from msgspec import to_builtins
-
     from recalib import files
     from recalib.api import load
     from recalib.core.card import DataSummary
@@ -157,7 +155,7 @@ def fit(
     is_multilabel = task == "multilabel"
     # Report a typo before a large file is read.
     check_request(resolve_fit(map, objective, fit_options, task), device=device)
-    sample_weights, by_segment = None if path is None else arguments.read_weights(weights), None
+    sample_weights = None if path is None else arguments.read_weights(weights)
     start_calibrator = load(start) if start is not None else None
     with progress("fit", quiet=json_output) as update:
 
@@ -202,7 +200,7 @@ def fit(
             )
             if segment_names is not None:
                 update("segments")
-                by_segment = fit_segments(
+                calibrator = fit_segments(
                     calibrator,
                     rows.logits,
                     rows.labels,
@@ -212,15 +210,12 @@ def fit(
                     weight_kind=weight_kind,
                     predictions="keep" if predictions == "keep" else "may_change",
                 )
-    (by_segment or calibrator).save(output)
+    calibrator.save(output)
     card = calibrator.card
     about_monitoring = [] if is_multilabel else validation_warnings(card, "this calibrator")
     if json_output:
         parameters = {name: value.tolist() for name, value in calibrator.parameters.items()}
-        answer: dict[str, Any] = {"output": str(output), "parameters": parameters}
-        answer["card"] = card.to_dict()
-        if by_segment is not None:
-            answer["segments"] = to_builtins(by_segment.summary)
+        answer = {"output": str(output), "parameters": parameters, "card": card.to_dict()}
         print_json({**answer, "warnings": about_monitoring})
         return
     for message in (*card.fit.bounds_reached, *card.fit.warnings, *about_monitoring):
@@ -242,8 +237,8 @@ def fit(
         say(describe_sets(card.sets))
     if card.rejection is not None:
         say(_describe_rejection(card.rejection))
-    if by_segment is not None:
-        _say_segments(by_segment.summary)
+    if card.segments is not None:
+        _say_segments(card.segments)
     say(f"saved {output}")
 
 

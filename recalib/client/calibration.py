@@ -77,7 +77,7 @@ def calibrate(
         frame with the names of the model's classes may have any order.
     calibrator: a version or an alias.
     input: what `values` contain; it is never guessed.
-    segment: a segment that the model declares; empty for none.
+    segment: a segment that the model declares, or that the version has offsets for; empty for none.
     task: of the model; rows of `multilabel` probabilities have no fixed sum.
 
     Raises

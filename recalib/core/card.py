@@ -288,6 +288,33 @@ class Rejection(RejectionOptions, frozen=True, kw_only=True):
     errors: int
 
 
+class Segment(msgspec.Struct, frozen=True):
+    """A segment of the rows of a fit; see `recalib.fit_segments`."""
+
+    column: str
+    value: str
+    rows: int
+    #: The mean NLL on held-out folds without offsets of segments minus that with them.
+    gain: float
+    #: Of the gain; None for one row.
+    standard_error: float | None = None
+
+
+class SegmentSummary(msgspec.Struct, frozen=True):
+    """Offsets by segment, and how they were fitted."""
+
+    columns: tuple[str, ...]
+    segments: tuple[Segment, ...]
+    #: `none`, `temperature` for a factor of log p, or `vector` for a factor and a bias a class.
+    form: str
+    #: Of the penalty; see `recalib.fit_segments`.
+    strength: float
+    rows: int
+    #: As of `Segment`, of all rows, for the best offsets, also if they were not chosen.
+    gain: float
+    standard_error: float
+
+
 class Claims(msgspec.Struct, frozen=True):
     """What an uploaded card states about the calibrator, and the server has not measured."""
 
@@ -337,6 +364,8 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     sets: PredictionSets | None = None
     #: Present if a threshold of rejection was fitted.
     rejection: Rejection | None = None
+    #: Present if the parameters have offsets by segment.
+    segments: SegmentSummary | None = None
     selection: Selection | None = None
     #: Present if the policy `auto` chose the map.
     choice: AutoChoice | None = None

@@ -132,12 +132,12 @@ class Labels(Queries):
 
     def by_digest(
         self, model: Model, version: int, start: float, end: float, maturity_seconds: float
-    ) -> dict[bytes, tuple[float, int | bytes, int, int, int]]:
+    ) -> dict[bytes, tuple[float, int | bytes, int, int, int, int]]:
         """Return labelled predictions from `start` until before `end`, by digest.
 
-        They have time, label, predicted class, group and state of the adaptation. Only predictions
-        whose labels arrived within `maturity_seconds`. The label of a multilabel row is its
-        `label_set`; rows without one are left out.
+        They have time, label, predicted class, group, state of the adaptation and segment. Only
+        predictions whose labels arrived within `maturity_seconds`. The label of a multilabel row is
+        its `label_set`; rows without one are left out.
         """
         label = _TABLE.c.label_set if model.is_multilabel else _TABLE.c.label
         rows = self._connection.execute(
@@ -148,6 +148,7 @@ class Labels(Queries):
                 _TABLE.c.predicted,
                 _TABLE.c.group_number,
                 _TABLE.c.adaptation,
+                _TABLE.c.segment,
             ).where(
                 *_in_interval(model, version, start, end),
                 _TABLE.c.labelled_at - _TABLE.c.predicted_at <= maturity_seconds,

@@ -7,18 +7,19 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import msgspec
 import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
 from recalib.calibrator import Calibrator
-from recalib.core.arrays import SMALLEST_PROBABILITY, Integers, WeightKind, check_weights
+from recalib.calibrator.segments import OFFSETS, log_adjusted, log_of, membership
+from recalib.core.arrays import SMALLEST_PROBABILITY, Integers, Numbers, WeightKind, check_weights
+from recalib.core.card import Segment, SegmentSummary
 from recalib.core.options import check_choice
 from recalib.core.segment_columns import segment_masks
 from recalib.errors import InputError
 from recalib.fitting.cross_validation import mean_and_standard_error, random_folds
-from recalib.segments.calibrator import Segment, SegmentCalibrator, SegmentSummary
-from recalib.segments.offsets import Matrix, adjust, log_of, membership
 
 #: Strengths of the penalty: deviations of offsets of 0.04, 0.13, 0.35 and 1.
 STRENGTHS = (512.0, 64.0, 8.0, 1.0)
@@ -26,7 +27,6 @@ STRENGTHS = (512.0, 64.0, 8.0, 1.0)
 _ROUGH = 1e-6
 
 Predictions = Literal["may_change", "keep"]
-Vector = NDArray[np.float64]
 
 
 def fit_segments(
@@ -39,7 +39,7 @@ def fit_segments(
     sample_weight: ArrayLike | None = None,
     weight_kind: WeightKind = "survey",
     predictions: Predictions = "may_change",
-) -> SegmentCalibrator:
+) -> Calibrator:
     """Return a calibrator with offsets by segment, near the common map where rows are few.
 
     A row has the probabilities softmax(eᵃ·log p + b), where p are those of `calibrator`, and a and
@@ -47,16 +47,17 @@ def fit_segments(
 
         −Σ w log q_y + s/2 · Σ (a² + Σ_k b_k²),
 
-    with one strength s for all segments. Whether there are offsets, whether b is among them, and s
-    are those of the least NLL on held-out folds; offsets must gain more than a standard error.
-    The gain is over `calibrator`: an error that all segments share, such as a bias that its map
-    does not have, counts too, so first fit the map that is best for all rows.
+    with one strength s for all segments. Whether b is among the offsets, and s, are those of the
+    least NLL on held-out folds. Offsets must gain more than a standard error over the best offsets
+    of one segment of all rows, or over none: a bias that all segments share is no gain of segments,
+    but an error of the map of all rows.
     Without a penalty the residuals of each segment have a mean of 0 for each class, and no
     covariance with log p: multicalibration of degree 2, for overlapping segments too.
 
     Parameters
     ----------
-    calibrator: the common one, of rows with one label each.
+    calibrator: the common one, of rows with one label each, without segments, and without
+        thresholds of sets or rejection, which are of its own probabilities.
     values, input: as in `Calibrator.predict`, (N, K): rows of its fit, or others.
     labels: (N,), as in `Calibrator.evaluate`.
     segments: (N,), texts, integers or booleans; an empty text or a null is no segment. Or several
@@ -66,16 +67,23 @@ def fit_segments(
 
     Raises
     ------
-    InputError: invalid input, or fewer than ten rows.
+    InputError: invalid input, such a calibrator, or fewer than ten rows.
 
     Source: Gopalan, Kim, Singhal and Zhao, Low-degree multicalibration, COLT 2022, definition 2.7.
 
     Examples
     --------
     >>> country = np.where(labels == 0, "DE", "FR")
-    >>> recalib.fit_segments(calibrator, logits, labels, country).summary.form
+    >>> by_country = recalib.fit_segments(calibrator, logits, labels, country)
+    >>> by_country.card.segments.form
     'vector'
+    >>> by_country.predict(new_logits, np.repeat(["DE", "FR"], 200)).shape
+    (400, 3)
     """
+    card = calibrator.card
+    if card.sets is not None or card.rejection is not None:
+        found = "one with thresholds of sets or of rejection"
+        raise InputError("calibrator", found=found, accepted="one without: they are of its map")
     p, y = calibrator.labelled(values, labels, input)
     w = check_weights(sample_weight, rows=len(p), field="sample_weight", kind=weight_kind)
     masks = segment_masks(segments, len(p), w)
@@ -83,25 +91,29 @@ def fit_segments(
         found = f"{len(masks)} segments of {len(p)} rows"
         raise InputError("segments", found=found, accepted="at least one, of at least ten rows")
     check_choice("predictions", predictions, Predictions)
-    # A segment of all rows is what the common map is for: its offset is 0.
-    rows = SegmentRows(p, y, membership([mask & ~mask.all() for mask in masks.values()]), w)
+    rows, everywhere = (
+        SegmentRows(p, y, membership(parts), w)
+        for parts in ([*masks.values()], [np.ones(len(p), np.bool_)])
+    )
     forms = ("temperature", "vector")[: 1 if predictions == "keep" else 2]
     choices = [(form, strength) for form in forms for strength in STRENGTHS]
     offsets = np.zeros((len(masks), 1 + p.shape[1]))
-    saved = _held_out(rows, choices) - rows.log_q(offsets)
-    gains = [mean_and_standard_error(values, w) for values in saved]
-    best = int(np.argmax([gain for gain, _ in gains]))
-    (form, strength), (gain, error) = choices[best], gains[best]
+    log_q = _held_out(rows, choices)
+    shared = np.vstack([_held_out(everywhere, choices), rows.log_q(offsets)])
+    best, reference = (int(np.argmax(np.average(q, 1, w))) for q in (log_q, shared))
+    saved = log_q[best] - shared[reference]
+    (form, strength), (gain, error) = choices[best], mean_and_standard_error(saved, w)
     offsets = rows.fit(form, strength) if gain > error else offsets
     by_segment = []
     for name, mask in masks.items():
-        part, weights = saved[best, mask], None if w is None else w[mask]
+        part, weights = saved[mask], None if w is None else w[mask]
         mean = mean_and_standard_error(part, weights) if len(part) > 1 else (float(part[0]), None)
         by_segment.append(Segment(*name, len(part), *mean))
     columns = tuple(dict.fromkeys(column for column, _ in masks))
     form = form if gain > error else "none"
     summary = SegmentSummary(columns, tuple(by_segment), form, strength, len(p), gain, error)
-    return SegmentCalibrator(calibrator, summary, offsets)
+    parameters = {**calibrator.parameters, OFFSETS: offsets}
+    return Calibrator(parameters, msgspec.structs.replace(card, segments=summary))
 
 
 class SegmentRows:
@@ -111,12 +123,12 @@ class SegmentRows:
     ----------
     probabilities: (N, K), of the common map.
     labels: (N,).
-    members: (N, G), as in `adjust`.
+    members: (N, G), of `membership`.
     weights: (N,); None if all are 1.
     """
 
     def __init__(
-        self, probabilities: Matrix, labels: Integers, members: Any, weights: Vector | None = None
+        self, probabilities: Numbers, labels: Integers, members: Any, weights: Numbers | None = None
     ) -> None:
         self.p, self.labels, self.members, self.weights = probabilities, labels, members, weights
         self.at = np.arange(len(labels)), labels
@@ -128,13 +140,13 @@ class SegmentRows:
         w = None if self.weights is None else self.weights[rows]
         return SegmentRows(self.p[rows], self.labels[rows], self.members[rows], w)
 
-    def log_q(self, offsets: Matrix) -> Vector:
+    def log_q(self, offsets: Numbers) -> Numbers:
         """Return log q_y (N,)."""
-        return adjust(self.log_p, self.members, offsets)[self.at]
+        return log_adjusted(self.log_p, self.members @ offsets)[self.at]
 
     def fit(
-        self, form: str, strength: float, start: Matrix | None = None, tolerance: float = 1e-15
-    ) -> Matrix:
+        self, form: str, strength: float, start: Numbers | None = None, tolerance: float = 1e-15
+    ) -> Numbers:
         """Return the offsets (G, 1 + K) of the least −Σ w log q_y + strength/2 · Σ (a² + Σ_k b_k²).
 
         Parameters
@@ -149,9 +161,9 @@ class SegmentRows:
         w = np.ones(len(self.p)) if self.weights is None else self.weights
         transposed = self.members.T.tocsr()
 
-        def objective(flat: Vector) -> tuple[float, Vector]:
+        def objective(flat: Numbers) -> tuple[float, Numbers]:
             offsets = flat.reshape(shape)
-            log_q = adjust(self.log_p, self.members, offsets)
+            log_q = log_adjusted(self.log_p, self.members @ offsets)
             residuals = np.exp(log_q)
             residuals[self.at] -= 1
             residuals *= w[:, None]
@@ -168,7 +180,7 @@ class SegmentRows:
         return np.asarray(result.x.reshape(shape))
 
 
-def _held_out(rows: SegmentRows, choices: list[tuple[str, float]]) -> Matrix:
+def _held_out(rows: SegmentRows, choices: list[tuple[str, float]]) -> Numbers:
     """Return log q_y of each row (C, N) under a fit to the other folds, for each choice."""
     folds = random_folds(len(rows.labels), fitted_rows=0)
     result = np.empty((len(choices), len(folds)))

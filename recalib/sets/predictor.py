@@ -83,9 +83,10 @@ class SetPredictor(ABC):
 
     def intervals_of(self, logits: Floats) -> NDArray[np.float64]:
         """Return `predict_interval` of checked logits."""
-        if not isinstance(self.map, VennAbers):
-            accepted = "a calibrator of the map venn_abers"
-            raise InputError("calibrator", found=f"the map {self.card.map}", accepted=accepted)
+        if not isinstance(self.map, VennAbers) or self.card.segments is not None:
+            found = "segments" if self.card.segments else f"the map {self.card.map}"
+            accepted = "a calibrator of the map venn_abers, without segments"
+            raise InputError("calibrator", found=found, accepted=accepted)
         wide = self.apply_mask(NumpyOps(), logits.astype(np.float64, copy=False))
         result: NDArray[np.float64] = intervals(NumpyOps(), self.map, wide, self.parameters)
         return result
@@ -289,6 +290,9 @@ class SetPredictor(ABC):
     ) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
         """Return probabilities (N, K) and the index of each label (N,), of rows of one label."""
         check_index(values=values, labels=labels)
+        if self.card.segments is not None:
+            accepted = "its `common`: thresholds and offsets are of one map"
+            raise InputError("calibrator", found="one with segments", accepted=accepted)
         indices, _ = class_indices(labels, self.card.classes, self.card.labels)
         probabilities = self._matrix(values, input)
         return probabilities, check_labels(indices, logits=probabilities)

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from recalib import registry
 from recalib.contract.jobs import Batch, Job
-from recalib.errors import NotFoundError
+from recalib.errors import InputError, NotFoundError
 from recalib.files import MEDIA_TYPES, Input
 from recalib.files.probabilities import ProbabilityFormat
 from recalib.registry import Model, Registry, Transaction
@@ -145,8 +145,11 @@ def _resolve(
     name, number = request.version, None
     if not (name == CHAMPION and model.serve_uncalibrated) or tx.aliases.find(model, CHAMPION):
         number = resolve_version(tx, model, name, input, "version")
+    card = {} if number is None else tx.calibrators.get(model, number).card
+    if card.get("segments") is not None:
+        accepted = "one without: `recalib apply` reads the column of a file"
+        raise InputError("version", found=f"version {number}, with segments", accepted=accepted)
     for answer in ("sets", "accepted"):
-        card = {} if number is None else tx.calibrators.get(model, number).card
         if getattr(request, answer) and card.get(THRESHOLDS[answer][2]) is None:
             others = versions_with_thresholds(tx, model, answer)
             raise missing_thresholds(answer, model.name, number, others)

@@ -63,6 +63,9 @@ def check_parameter_file(
         raise _file_error(f"a card of {card.classes} classes", f"{classes}, as the model has")
     if card.labels is not None and labels is not None and card.labels != labels:
         raise _file_error("a card with other names of classes", "those of the model, in its order")
+    if card.segments is not None and len(card.segments.columns) > 1:
+        found = f"segments of {len(card.segments.columns)} columns"
+        raise _file_error(found, "of one column, whose value a request names as `segment`")
     claimed = Calibrator(calibrator.parameters, _with_claims(card, labels))
     _probe(claimed)
     return claimed
@@ -119,6 +122,10 @@ def _probe(calibrator: Calibrator) -> None:
         results = (
             calibrator.predict_float64(logits),
             calibrator.session.run(("probabilities",), feed)[0],
+            *(
+                calibrator.predict_float64(logits, of)
+                for of in calibrator.offsets_by_value().values()
+            ),
         )
     for probabilities in results:
         sums = probabilities.sum(axis=1, dtype=np.float64)

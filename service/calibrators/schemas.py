@@ -99,8 +99,8 @@ class CalibratorCreate(BaseModel):
     parameters: Base64Bytes | None = Field(
         None,
         description="A `.calib` file in base64, to publish it as a version, without `map`, "
-        "`objective`, `options` and `sets`. Its sets are served. The metrics of its card are shown "
-        "as claims.",
+        "`objective`, `options` and `sets`. Its sets and segments of one column are served. The "
+        "metrics of its card are shown as claims.",
     )
     row_digests: Base64Bytes | None = Field(
         None,

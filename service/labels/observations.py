@@ -135,7 +135,8 @@ def _read_rows(
     number = loaded.stream.segment_of(observed.segment)
     read_label, maturity = label_reader(model), model.monitoring.maturity_seconds
     digests = [_digest(loaded, number, *pair) for pair in zip(times, rows, strict=True)]
-    probabilities = loaded.calibrator.predict_float32(rows)
+    offsets = loaded.offsets.get(observed.segment)
+    probabilities = loaded.calibrator.predict_float32(rows, offsets)
     if model.is_multilabel:
         drawn = [int.from_bytes(digest[:8], "little") % model.classes for digest in digests]
         predictions = summarise_drawn_labels(rows, probabilities, np.array(drawn, np.int64))

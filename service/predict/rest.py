@@ -99,7 +99,8 @@ _DOCUMENTED: dict[str, Any] = {
         query_parameter(
             "segment",
             "The segment of the rows, one of the `segments` in the model's `monitoring`: its "
-            "calibration is monitored separately. An unknown segment counts as none.",
+            "calibration is monitored separately. A version that was fitted with segments has "
+            "offsets for it. An unknown segment counts as none.",
             type="string",
         ),
         query_parameter(

@@ -40,10 +40,13 @@ def parse_share(text: str) -> float:
 
 
 class Origin(NamedTuple):
-    """Numbers of the rows' segment in the model and of their group, 0 for none."""
+    """Where the rows of a request come from."""
 
+    #: Numbers of their segment in the settings of the model and of their group, 0 for none.
     segment: int = 0
     group: int = 0
+    #: The segment that the version has offsets for; "" for none.
+    offsets: str = ""
 
 
 _NOWHERE = Origin()
@@ -120,7 +123,7 @@ class PredictionIds:
         if key is None or share <= 0 or loaded.is_uncalibrated:
             return ids
         of_version = key, loaded.number, loaded.version, time.time()
-        of_rows = *origin, adaptation or 0
+        of_rows = origin.segment, origin.group, adaptation or 0
         if share >= 1:
             summaries = self._summarise(loaded, logits, probabilities, origin.segment)
             ids = cast("list[str | None]", mint_ids(*of_version, summaries, *of_rows))

@@ -16,7 +16,7 @@ import importlib
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
@@ -88,6 +88,8 @@ class LoadedCalibrator:
     used: bool = False
     #: What adapts its answers to label shift; None without.
     adaptation: ServedState | None = None
+    #: Offsets (1, 1 + K) by the value of the segment; empty for a version without segments.
+    offsets: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
 
     @property
     def is_uncalibrated(self) -> bool:
@@ -95,10 +97,20 @@ class LoadedCalibrator:
         return not self.version
 
     def run(
-        self, logits: Floats, segment: int = 0, adaptation: ServedState | None = None
+        self,
+        logits: Floats,
+        segment: int = 0,
+        adaptation: ServedState | None = None,
+        offsets: str = "",
     ) -> Floats:
-        """Return probabilities, float32 (N, K), for checked logits of a segment of the model."""
-        probabilities = self.calibrator.predict_float32(logits)
+        """Return probabilities, float32 (N, K), for checked logits of a segment of the model.
+
+        Parameters
+        ----------
+        segment: its number in the settings of the model.
+        offsets: the segment that the version has offsets for; "" for none.
+        """
+        probabilities = self.calibrator.predict_float32(logits, self.offsets.get(offsets))
         if adaptation is not None:
             probabilities = adaptation.answer(probabilities)
         self.count(len(logits))
@@ -456,6 +468,7 @@ def _prepare(traffic: Traffic, model: Model, version: int, data: bytes | None) -
         None if labels is None else np.array(labels, object),
         _size(calibrator),
         traffic.stream(model, version, calibrator.card),
+        offsets=calibrator.offsets_by_value(),
     )
 
 

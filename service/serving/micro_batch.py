@@ -31,7 +31,7 @@ def compute(
 ) -> Result:
     """Return probabilities and ids of checked logits."""
     state = loaded.adaptation  # read once: another may come meanwhile
-    probabilities = loaded.run(logits, origin.segment, state)
+    probabilities = loaded.run(logits, origin.segment, state, origin.offsets)
     number = None if state is None else state.number
     if not share:
         return probabilities, None, number

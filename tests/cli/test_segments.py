@@ -59,13 +59,13 @@ def test_fit_says_if_segments_do_not_help(cli: Cli) -> None:
     result = cli("fit", "same.npz", "-o", "x.calib", "--segments", "site")
     assert "segments do not help (NLL lower by 0.00000 ± 0.00000 on held-out folds)" in result.out
     answer = cli("fit", "same.npz", "-o", "x.calib", "--segments", "site", "--json").json
-    assert answer["segments"]["form"] == "none"
+    assert answer["card"]["segments"]["form"] == "none"
 
 
 @pytest.mark.parametrize("suffix", ["npz", "csv", "parquet", "arrow"])
 def test_apply_reads_the_columns_of_the_fit(cli: Cli, calibrator: Path, suffix: str) -> None:
     new, output = write(cli.folder, f"new.{suffix}", NEW), cli.folder / "p.npz"
-    by_country = recalib.SegmentCalibrator.load(calibrator)
+    by_country = recalib.Calibrator.load(calibrator)
     for option, expected in (
         ((), by_country.predict(LOGITS[NEW], COUNTRY[NEW])),
         (("--common",), by_country.common.predict(LOGITS[NEW])),
@@ -79,7 +79,7 @@ def test_apply_to_several_files_takes_the_common_map(cli: Cli, calibrator: Path)
     files = [write(cli.folder, name, NEW) for name in ("a.parquet", "b.parquet")]
     assert cli("apply", calibrator, *files, "-o", cli.folder / "out", "--common").status == 0
     answer = pd.read_parquet(cli.folder / "out")["probabilities"]
-    expected = recalib.SegmentCalibrator.load(calibrator).common.predict(LOGITS[NEW])
+    expected = recalib.Calibrator.load(calibrator).common.predict(LOGITS[NEW])
     np.testing.assert_allclose(np.stack(answer)[:1000], expected, atol=1e-6)
 
 
@@ -87,7 +87,7 @@ def test_evaluate_measures_each_segment(cli: Cli, calibrator: Path) -> None:
     new = write(cli.folder, "new.npz", NEW)
     options = ("evaluate", new, "--calibrator", calibrator, "--segments", "country")
     answer = cli(*options, "--metrics", "ece,accuracy", "--intervals", "--json").json
-    p = recalib.SegmentCalibrator.load(calibrator).predict(LOGITS[NEW], COUNTRY[NEW])
+    p = recalib.Calibrator.load(calibrator).predict(LOGITS[NEW], COUNTRY[NEW])
     assert answer["ece"]["value"] == recalib.evaluate(LABELS[NEW], p)["ece"]
     assert list(answer["segments"]) == [f"country={name}" for name in NAMES]
     at = COUNTRY[NEW] == "DE"
@@ -107,7 +107,7 @@ def test_report_has_a_table_of_segments(cli: Cli, calibrator: Path) -> None:
     table = page.read_text().split('<table id="segments">')[1].split("</table>")[0]
     assert "All 8 intervals of a" in table
     assert re.findall(r"country=(\w+)", table) == [*NAMES]
-    p = recalib.SegmentCalibrator.load(calibrator).common.predict(LOGITS[NEW])
+    p = recalib.Calibrator.load(calibrator).common.predict(LOGITS[NEW])
     at = COUNTRY[NEW] == "FR"
     error = recalib.evaluate(LABELS[NEW][at], p[at], metrics=["ece"])["ece"]
     row = table.split("country=FR")[1].split("</tr>")[0]
@@ -147,7 +147,6 @@ def test_errors_name_the_option(cli: Cli, calibrator: Path) -> None:
             "--segments",
             "x",
         ): "found x,",
-        ("publish", calibrator, "--server", "http://127.0.0.1:9", "--model", "m"): "one with segm",
         ("export", calibrator, "-o", cli.folder / "g.onnx"): "calibrator: found one with segments",
     }
     for arguments, message in cases.items():

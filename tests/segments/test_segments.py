@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pickle
 import warnings
+from functools import partial
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -13,10 +16,10 @@ import pytest
 import scipy
 
 import recalib
+from recalib.calibrator.segments import OFFSETS, log_adjusted, log_of, membership
 from recalib.core.segment_columns import MAX_SEGMENTS, segment_columns, segment_masks
-from recalib.errors import CorruptError, InputError, RecalibWarning, UnsupportedError
+from recalib.errors import CorruptError, InputError, RecalibWarning
 from recalib.segments.fit import SegmentRows
-from recalib.segments.offsets import adjust, log_of, membership
 from tests.draws import few_or_many
 from tests.fitting.conftest import draw
 
@@ -38,7 +41,7 @@ def draw_rows(rows: int, spread: float, seed: int) -> Arrays:
     return logits, (true + rng.gumbel(size=true.shape)).argmax(axis=1), segments
 
 
-def fitted(rows: Arrays, **options: object) -> recalib.SegmentCalibrator:
+def fitted(rows: Arrays, **options: object) -> recalib.Calibrator:
     logits, labels, segments = rows
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RecalibWarning)  # segments move the classes
@@ -55,14 +58,14 @@ def test_each_segment_is_the_optimum_of_another_solver() -> None:
     logits, labels, segments = ROWS
     p = BY_SEGMENT.common.predict(logits)
     answer = BY_SEGMENT.predict(logits, segments)
-    assert BY_SEGMENT.summary.form == "vector"
+    assert BY_SEGMENT.card.segments.form == "vector"
     for segment in range(SEGMENTS):
         at = segments == segment
         u, y = np.log(p[at]), labels[at]
 
         def objective(theta: np.ndarray, u: np.ndarray = u, y: np.ndarray = y) -> float:
             log_q = scipy.special.log_softmax(np.exp(theta[0]) * u + theta[1:], axis=1)
-            penalty = BY_SEGMENT.summary.strength / 2 * theta @ theta
+            penalty = BY_SEGMENT.card.segments.strength / 2 * theta @ theta
             return float(penalty - log_q[np.arange(len(y)), y].sum())
 
         first = scipy.optimize.minimize(objective, np.zeros(1 + CLASSES), method="Powell").x
@@ -83,7 +86,7 @@ def test_fit_is_a_minimum_with_weights_masks_and_overlap() -> None:
     offsets = SegmentRows(p, labels, members, weights).fit("vector", 2.0)
 
     def objective(flat: np.ndarray) -> float:
-        log_q = adjust(log_of(p), members, flat.reshape(offsets.shape))
+        log_q = log_adjusted(log_of(p), members @ flat.reshape(offsets.shape))
         return float(flat @ flat - weights @ log_q[np.arange(60), labels])
 
     slope = scipy.optimize.approx_fprime(offsets.ravel(), objective, 1e-6)
@@ -98,7 +101,7 @@ def test_without_penalty_the_residuals_of_overlapping_segments_are_uncorrelated(
     members = membership([*(segments == k for k in range(SEGMENTS)), large])
     p = scipy.special.softmax(logits, axis=1)
     offsets = SegmentRows(p, labels, members).fit("vector", 1e-9)
-    residuals = np.eye(CLASSES)[labels] - np.exp(adjust(log_of(p), members, offsets))
+    residuals = np.eye(CLASSES)[labels] - np.exp(log_adjusted(log_of(p), members @ offsets))
     np.testing.assert_allclose(members.T @ residuals, 0, atol=1e-3)
     products = np.exp(members @ offsets[:, 0]) * (residuals * log_of(p)).sum(axis=1)
     np.testing.assert_allclose(members.T @ products, 0, atol=2e-3)
@@ -109,18 +112,19 @@ def test_one_segment_and_a_large_penalty_are_the_common_map() -> None:
     common, everywhere = BY_SEGMENT.common, np.repeat("all", 1000)
     one = recalib.fit_segments(common, logits, labels, everywhere)
     np.testing.assert_allclose(one.predict(logits, everywhere), common.predict(logits), atol=1e-15)
-    assert (one.summary.form, one.summary.gain, one.summary.segments[0].rows) == ("none", 0, 1000)
+    summary = one.card.segments
+    assert (summary.form, summary.gain, summary.segments[0].rows) == ("none", 0, 1000)
     p = common.predict(logits)
     members = membership([segments == k for k in range(SEGMENTS)])
     offsets = SegmentRows(p, labels, members).fit("vector", 1e12)
-    np.testing.assert_allclose(adjust(log_of(p), members, offsets), log_of(p), atol=1e-8)
+    np.testing.assert_allclose(log_adjusted(log_of(p), members @ offsets), log_of(p), atol=1e-8)
 
 
 def test_gain_of_a_segment_has_the_standard_error_of_a_mean() -> None:
     """By the analysis of variance: squares of all rows are those within and between segments."""
     logits, labels, _ = ROWS
     segments = np.repeat(["a", "b", "c"], [500, 499, 1])
-    summary = recalib.fit_segments(BY_SEGMENT.common, logits, labels, segments).summary
+    summary = recalib.fit_segments(BY_SEGMENT.common, logits, labels, segments).card.segments
     a, b, c = summary.segments
     assert c.standard_error is None
     total = (500 * a.gain + 499 * b.gain + c.gain) / 1000
@@ -165,7 +169,7 @@ def test_unknown_segments_have_the_common_map_and_are_named() -> None:
 def test_keep_does_not_change_predictions() -> None:
     logits, labels, segments = ROWS
     kept = recalib.fit_segments(BY_SEGMENT.common, logits, labels, segments, predictions="keep")
-    assert kept.summary.form == "temperature"
+    assert kept.card.segments.form == "temperature"
     answer = kept.predict(logits, segments)
     np.testing.assert_array_equal(answer.argmax(axis=1), logits.argmax(axis=1))
 
@@ -182,8 +186,9 @@ def test_a_weight_is_a_number_of_rows() -> None:
     repeated = recalib.fit_segments(
         BY_SEGMENT.common, logits[rows], labels[rows], segments[rows], predictions="keep"
     )
-    assert weighted.summary.strength == repeated.summary.strength
-    np.testing.assert_allclose(weighted.offsets, repeated.offsets, atol=1e-6)
+    assert weighted.card.segments.strength == repeated.card.segments.strength
+    one, other = (fit.parameters[OFFSETS] for fit in (weighted, repeated))
+    np.testing.assert_allclose(one, other, atol=1e-6)
 
 
 def test_masked_classes_stay_impossible_and_dtypes_stay() -> None:
@@ -201,9 +206,10 @@ def test_columns_overlap_and_may_be_frames() -> None:
     logits, labels, segments = ROWS
     columns = {"site": segments, "wide": logits.max(axis=1) > 2}
     by_column = recalib.fit_segments(BY_SEGMENT.common, logits, labels, columns)
-    assert by_column.summary.columns == ("site", "wide")
-    assert {s.value for s in by_column.summary.segments if s.column == "wide"} == {"True", "False"}
-    assert sum(s.rows for s in by_column.summary.segments if s.column == "site") == 1000
+    summary = by_column.card.segments
+    assert summary.columns == ("site", "wide")
+    assert {s.value for s in summary.segments if s.column == "wide"} == {"True", "False"}
+    assert sum(s.rows for s in summary.segments if s.column == "site") == 1000
     expected = by_column.predict(logits, columns)
     for frame in (pd.DataFrame(columns), pl.DataFrame(columns), pa.table(columns)):
         np.testing.assert_array_equal(by_column.predict(logits, frame), expected)
@@ -247,43 +253,118 @@ def test_value_that_only_rows_without_weight_have_is_no_segment() -> None:
     by_site = recalib.fit_segments(
         BY_SEGMENT.common, logits, labels, site, sample_weight=weights, weight_kind="counts"
     )
-    assert [(s.value, s.rows) for s in by_site.summary.segments] == [("b", 700)]
+    assert [(s.value, s.rows) for s in by_site.card.segments.segments] == [("b", 700)]
     measured = recalib.evaluate(
         labels, logits=logits, segments=site, sample_weight=weights, metrics=["accuracy"]
     )
     assert [*measured.segments] == ["segment=b"]
 
 
-def test_parameter_file_keeps_offsets_and_is_no_plain_calibrator(tmp_path: Path) -> None:
+def test_parameter_file_keeps_offsets_and_its_common_map(tmp_path: Path) -> None:
     logits, _, segments = ROWS
     path = tmp_path / "s.calib"
     BY_SEGMENT.save(path)
-    loaded = recalib.SegmentCalibrator.load(path)
-    assert loaded.summary == BY_SEGMENT.summary
+    loaded = recalib.load(path)
+    assert loaded == BY_SEGMENT
     np.testing.assert_array_equal(
         loaded.predict(logits, segments), BY_SEGMENT.predict(logits, segments)
     )
-    with pytest.raises(InputError, match=r"x.onnx, with segments; accepted: a .calib file"):
-        BY_SEGMENT.save(tmp_path / "x.onnx")
-    with pytest.raises(UnsupportedError, match=r"one with segments; accepted: .*\.common"):
-        recalib.load(path)
-    BY_SEGMENT.common.save(tmp_path / "c.calib")
-    with pytest.raises(CorruptError, match=r"c.calib, of fit_segments: found state ''"):
-        recalib.SegmentCalibrator.load(tmp_path / "c.calib")
-    with pytest.raises(InputError, match=r"x.calib \(No such file"):
-        recalib.SegmentCalibrator.load(tmp_path / "x.calib")
+    np.testing.assert_array_equal(loaded.predict(logits), BY_SEGMENT.common.predict(logits))
+    assert OFFSETS not in loaded.common.parameters
+    assert loaded.common.card.segments is None
+    assert pickle.loads(pickle.dumps(loaded)) == loaded
     damaged = bytearray(path.read_bytes())
     damaged[-1] ^= 1
     path.write_bytes(damaged)
     with pytest.raises(CorruptError, match="checksum"):
-        recalib.SegmentCalibrator.load(path)
+        recalib.load(path)
+
+
+def test_offsets_that_the_card_does_not_describe_are_corrupt() -> None:
+    card, offsets = BY_SEGMENT.card, BY_SEGMENT.parameters[OFFSETS]
+    of_map = BY_SEGMENT.common.parameters
+    assert card.segments is not None
+    replace = msgspec.structs.replace
+    bare, other = replace(card, segments=None), replace(card.segments, columns=("x",))
+    none, sets = replace(card.segments, segments=()), fitted_sets().card.sets
+    cases = {
+        "one of the two is missing": [({}, card), ({OFFSETS: offsets}, bare)],
+        r"not finite, or not of shape \(8, 4\)": [
+            ({OFFSETS: offsets[1:]}, card),
+            ({OFFSETS: offsets * np.nan}, card),
+        ],
+        r"not finite, or not of shape \(0, 4\)": [
+            ({OFFSETS: offsets[:0]}, replace(card, segments=none))
+        ],
+        "not of the columns x": [({OFFSETS: offsets}, replace(card, segments=other))],
+        "with thresholds of rows": [({OFFSETS: offsets}, replace(card, sets=sets))],
+    }
+    for message, calibrators in cases.items():
+        for extra, its_card in calibrators:
+            with pytest.raises(CorruptError, match=message):
+                recalib.Calibrator({**of_map, **extra}, its_card)
+
+
+def test_thresholds_intervals_graphs_and_modules_are_of_the_common_map(tmp_path: Path) -> None:
+    """None of them takes segments, and none drops them silently."""
+    logits, labels, segments = ROWS
+    for fit in (BY_SEGMENT.fit_sets, partial(BY_SEGMENT.fit_rejection, max_risk=0.4)):
+        with pytest.raises(InputError, match="found one with segments; accepted: its `common`"):
+            fit(logits, labels)
+    with pytest.raises(InputError, match="one with thresholds of sets or of rejection; accepted"):
+        recalib.fit_segments(fitted_sets(), logits, labels, segments)
+    for target, export in (
+        ("graph", BY_SEGMENT.to_onnx),
+        ("graph", partial(BY_SEGMENT.save, tmp_path / "x.onnx")),
+        ("module", BY_SEGMENT.to_torch),
+    ):
+        with pytest.raises(InputError, match=rf"`calibrator.common`: a {target} has no"):
+            export()
+    with pytest.raises(InputError, match="found segments; accepted: a calibrator of the map venn"):
+        BY_SEGMENT.predict_interval(logits)
+    large = np.tile(logits, (3, 1)).astype(np.float32)  # its session has the common map
+    expected = BY_SEGMENT.predict(large.astype(np.float64), np.tile(segments, 3))
+    np.testing.assert_allclose(BY_SEGMENT.predict(large, np.tile(segments, 3)), expected, atol=1e-6)
+
+
+def fitted_sets() -> recalib.Calibrator:
+    logits, labels, _ = ROWS
+    return BY_SEGMENT.common.fit_sets(logits, labels, coverage=0.8)
+
+
+def test_a_bias_that_all_segments_share_is_no_gain_of_segments() -> None:
+    """The same rows without it gain as much; a gain over the common map alone would be 0.05."""
+    rng = np.random.default_rng(5)
+    logits, segments = 2 * rng.normal(size=(4000, 3)), rng.choice(SEGMENTS, 4000)
+    true = logits + np.array([0.5, 0.0, -0.5])
+    labels = (true + rng.gumbel(size=true.shape)).argmax(axis=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RecalibWarning)  # the map has no bias
+        common = recalib.fit(logits, labels)
+    summary = recalib.fit_segments(common, logits, labels, segments).card.segments
+    assert summary is not None
+    assert summary.form == "none"
+    assert -0.005 < summary.gain < 0.001  # 32 offsets for what one of all rows does
+    everywhere = np.exp(
+        log_adjusted(log_of(common.predict(logits)), biases(logits, labels, common))
+    )
+    saved = np.log(everywhere / common.predict(logits))[np.arange(4000), labels].mean()
+    assert saved > 0.03
+
+
+def biases(logits: np.ndarray, labels: np.ndarray, common: recalib.Calibrator) -> np.ndarray:
+    """Return the offset (1, 4) of one segment of all rows."""
+    members = membership([np.ones(len(logits), bool)])
+    return SegmentRows(common.predict(logits), labels, members).fit("vector", 1.0)
 
 
 def test_errors_name_the_field() -> None:
     logits, labels, segments = ROWS
     common = BY_SEGMENT.common
-    with pytest.raises(InputError, match="segments: found none of segment; accepted: values of"):
-        BY_SEGMENT.predict(logits)
+    with pytest.raises(
+        InputError, match="segments: found segments; accepted: none: the calibrator"
+    ):
+        common.predict(logits, segments)
     accepted = r"accepted: texts, integers or booleans \(1000,\)"
     with pytest.raises(InputError, match=rf"segments: found shape \(5,\), .*{accepted}"):
         BY_SEGMENT.predict(logits, segments[:5])
@@ -292,7 +373,7 @@ def test_errors_name_the_field() -> None:
     for lists in ([["a"], ["a", "b"]], np.array([{}, 1], dtype=object)):
         with pytest.raises(InputError, match=r"segments: found values of the type (list|dict);"):
             segment_columns(lists, 2)
-    with pytest.raises(InputError, match=r"values: found shape \(4, 3, 2\); accepted: \(N, K\)"):
+    with pytest.raises(InputError, match=r"values: found shape \(4, 3, 2\), with segments"):
         BY_SEGMENT.predict(np.ones((4, 3, 2)), segments[:4])
     count = MAX_SEGMENTS + 1
     with pytest.raises(InputError, match=f"segments: found {count} different values, like an id"):
