@@ -18,8 +18,8 @@ _ROOT = Path(__file__).resolve().parent.parent
 #: and the third of `training`, `recalib/sets` and `recalib/shift` add up to 2,500 (record 0058).
 #: The fifth of `recalib` is for segments and rejection, and `recalib/segments` and the sixth come
 #: from what `service/console` left unused (record 0060), as does the fifth of `service`; the fourth
-#: of `training` comes from `recalib/segments`. The third
-#: of `benchmarks` is for segments, rejection and monitored sets.
+#: of `training` comes from `recalib/segments`. The third of `benchmarks` is for segments, rejection
+#: and monitored sets.
 CEILINGS = {
     "recalib": 39_302 + 2_460 + 1_708 + 720 + 300 + 80,
     "recalib/sets": 620,
