@@ -151,7 +151,7 @@ def report(
     kind: Kind = input or "logits"
     check_choice("task", task, Task)
     if task == "multilabel":
-        _check_label_options(objectives, shift, predictions, preserve_accuracy)
+        check_label_options(objectives, shift, predictions, preserve_accuracy)
         rows, names = _label_data(logits, labels, kind, class_labels)
         _warn(undeclared_text(label_resemblance(rows.logits)) if input is None else "")
         fields = "test_logits", "test_labels"
@@ -194,7 +194,7 @@ def _warn(undeclared: str) -> None:
         warnings.warn(undeclared, RecalibWarning, stacklevel=3)
 
 
-def _check_label_options(
+def check_label_options(
     objectives: str | Iterable[str],
     shift: Mapping[str, Any] | None,
     predictions: PredictionPolicy | None,

@@ -94,8 +94,7 @@ def compare(
             )
     for error in comparison.left_out:
         warn(f"left out: {error}")
-    for message in comparison.warnings:
-        warn(message)
+    warn(*comparison.warnings)
     if json_output:
         print_json(
             [
@@ -113,14 +112,12 @@ def compare(
         )
         return
     fit = comparison.recommended.card.fit
-    for message in (*fit.bounds_reached, *fit.warnings):
-        warn(message)
+    warn(*fit.bounds_reached, *fit.warnings)
     fitted_on, measured_on = map(arguments.short_name, (validation_data, test_data))
     title = f"fitted on {fitted_on}, measured on {measured_on}"
     say(_table(comparison, shown, title))
     say(candidates_table(comparison.choice))
-    for sentence in winner_sentences(comparison.choice):
-        say(sentence)
+    say(*winner_sentences(comparison.choice))
     say(f"recommended: {comparison.choice.reason}")
 
 

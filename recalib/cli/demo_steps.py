@@ -13,9 +13,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -24,10 +23,10 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 from recalib.cli.demo_month import load_month
-from recalib.client import Client, Retries
+from recalib.client import Client
 from recalib.core.packages import check_installed
-from recalib.errors import InputError, RecalibError, UnavailableError
-from recalib.files import read
+from recalib.errors import InputError, RecalibError
+from recalib.files import LabelledData, read
 from recalib.metrics import Estimate, Predictions
 from recalib.metrics.evaluate import evaluate
 from recalib.reporting.terminal import metrics_table, print_json, progress, say
@@ -40,14 +39,6 @@ _PACKAGES = ("altair", "fastapi", "httpx2", "sklearn", "torch", "vl_convert")
 
 #: Metrics by name, ``before`` and ``after``.
 _Comparison: TypeAlias = dict[str, dict[str, Estimate]]
-
-
-@dataclass(frozen=True)
-class Split:
-    """Logits (N, K) of a trained network, and labels (N,)."""
-
-    logits: NDArray[np.float32]
-    labels: NDArray[np.int64]
 
 
 def run(*, keep: bool, json_output: bool, examples: Path | None = None) -> None:
@@ -88,18 +79,15 @@ def run(*, keep: bool, json_output: bool, examples: Path | None = None) -> None:
     say(f"fitted {fit['map']}, version {fit['version']}: {fit['reason']}")
     say(_table(metrics, f"{len(test.labels)} held-out digits, 95% intervals"))
     for name, example in judged.items():
-        say(
-            _table(
-                example, f"{name}: {len(example_sets[name][1].labels)} test images, 95% intervals"
-            )
-        )
+        rows = len(example_sets[name][1].labels)
+        say(_table(example, f"{name}: {rows} test images, 95% intervals"))
     say(f"reliability diagram: {picture}")
     if keep:
         _print_next_steps(url, process.pid, test)
 
 
 def _measure(
-    test: Split, answer: NDArray[np.float32], metrics: Sequence[str] | None = None
+    test: LabelledData, answer: NDArray[np.float32], metrics: Sequence[str] | None = None
 ) -> _Comparison:
     """Return metrics before and after calibration; all metrics by default."""
     return {
@@ -119,21 +107,19 @@ def _table(judged: _Comparison, title: str) -> Table:
     return metrics_table(columns, title)
 
 
-def _examples(folder: Path) -> dict[str, tuple[Split, Split]]:
+def _examples(folder: Path) -> dict[str, tuple[LabelledData, LabelledData]]:
     """Return validation and test logits of each network in the folder, by name."""
     examples = {}
     for path in sorted(folder.glob("*-validation.npz")):
         name = path.name.removesuffix("-validation.npz")
-        pair = [read(file) for file in (path, folder / f"{name}-test.npz")]
-        validation, test = (Split(data.logits.astype(np.float32), data.labels) for data in pair)
-        examples[name] = (validation, test)
+        examples[name] = read(path), read(folder / f"{name}-test.npz")
     if not examples:
         accepted = "a folder with NAME-validation.npz and NAME-test.npz"
         raise InputError("examples", found=f"none in {folder}", accepted=accepted)
     return examples
 
 
-def _digits() -> tuple[Split, Split]:
+def _digits() -> tuple[LabelledData, LabelledData]:
     """Train an overconfident network on few rows; return its validation and test logits."""
     import torch
     from sklearn.datasets import load_digits
@@ -155,9 +141,9 @@ def _digits() -> tuple[Split, Split]:
         optimizer.step()
     with torch.no_grad():
         z = network(x).numpy()
-    held_out = _TRAINING_ROWS + _VALIDATION_ROWS
-    validation = slice(_TRAINING_ROWS, held_out)
-    return Split(z[validation], y[validation].numpy()), Split(z[held_out:], y[held_out:].numpy())
+    ends = [_TRAINING_ROWS, _TRAINING_ROWS + _VALIDATION_ROWS]
+    _, validation, test = map(LabelledData, np.split(z, ends), np.split(y.numpy(), ends))
+    return validation, test
 
 
 @contextlib.contextmanager
@@ -194,29 +180,16 @@ def _log(home: Path) -> Path:
 
 
 def _address(process: subprocess.Popen[str], home: Path) -> str:
-    """Return the server's URL once it is ready."""
+    """Return the server's URL, on which requests wait until it has started."""
     line = process.stdout.readline() if process.stdout is not None else ""
     if not line:
         raise RecalibError(f"the server did not start; see {_log(home)}")
     url: str = json.loads(line)["url"]
-    _wait_until_ready(url, process)
     return url
 
 
-def _wait_until_ready(url: str, process: subprocess.Popen[Any]) -> None:
-    """Wait until the server is ready; raise after a timeout."""
-    deadline = time.monotonic() + _PATIENCE_SECONDS
-    with Client(url, retries=Retries(attempts=1)) as client:
-        while time.monotonic() < deadline and process.poll() is None:
-            with contextlib.suppress(UnavailableError):
-                if client.ready().ready:
-                    return
-            time.sleep(0.05)
-    raise RecalibError("the server did not become ready")
-
-
 def _calibrate_through(
-    url: str, name: str, validation: Split, test: Split, at: Callable[[str], None]
+    url: str, name: str, validation: LabelledData, test: LabelledData, at: Callable[[str], None]
 ) -> tuple[NDArray[np.float32], dict[str, Any]]:
     """Run the steps of a user; return calibrated test probabilities and the result of the fit."""
     with Client(url, timeout=_PATIENCE_SECONDS) as client:
@@ -237,7 +210,7 @@ def _calibrate_through(
     return answer, fit
 
 
-def _draw(folder: Path, test: Split, answer: NDArray[np.float32]) -> Path:
+def _draw(folder: Path, test: LabelledData, answer: NDArray[np.float32]) -> Path:
     from recalib.reporting.plots import reliability_diagram, save
 
     series = {
@@ -249,7 +222,7 @@ def _draw(folder: Path, test: Split, answer: NDArray[np.float32]) -> Path:
     return path
 
 
-def _print_next_steps(url: str, pid: int, test: Split) -> None:
+def _print_next_steps(url: str, pid: int, test: LabelledData) -> None:
     row = json.dumps({"logits": [[round(float(value), 3) for value in test.logits[0]]]})
     say("\nThe server keeps running, with a simulated month of three more models. Open")
     say(f"  {url}/")

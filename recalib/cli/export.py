@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -42,50 +42,27 @@ def export(
     The model maps `logits` to `probabilities`.
     """
     from recalib.api import load
+    from recalib.files import write_atomically
+    from recalib.onnx_fusion.triton import write_repository
 
-    if (output is None) == (triton is None):
+    if triton is not None and output is None:
+        if model is None and (source is not None or input != "logits"):
+            accepted = "a classifier, for --from and --input"
+            raise InputError("model", found="none", accepted=accepted)
+        names = write_repository(
+            load(calibrator), triton, name or calibrator.stem, model=model, source=source,
+            input=input, max_batch_size=max_batch_size,
+        )  # fmt: skip
+        text = f"saved {', '.join(names)} to the model repository {triton}"
+        show({"triton": str(triton), "models": names}, text, json_output=json_output)
+        return
+    if triton is not None or output is None:
         found = "neither" if output is None else "both"
         raise InputError("output", found=found, accepted="one of --output and --triton")
-    if triton is not None:
-        _export_to_triton(
-            calibrator, triton, name, model, source, input, max_batch_size, json_output
-        )
-        return
-    assert output is not None  # noqa: S101  (checked above)
     if any(option is not None for option in (name, model, source)) or max_batch_size:
         raise InputError("output", found="options of --triton", accepted="--triton DIR")
-    from recalib.files import write_atomically
-
     arguments.check_output_path("output", output, calibrator, suffix=".onnx")
     graph = load(calibrator).to_onnx()
     write_atomically(output, graph)
     text = f"saved {len(graph)} bytes to {output}"
     show({"output": str(output), "bytes": len(graph)}, text, json_output=json_output)
-
-
-def _export_to_triton(
-    calibrator: Path,
-    folder: Path,
-    name: str | None,
-    model: Path | None,
-    source: str | None,
-    input: Literal["logits", "probabilities"],
-    max_batch_size: int,
-    json_output: bool,
-) -> None:
-    from recalib.api import load
-    from recalib.onnx_fusion.triton import write_repository
-
-    if model is None and (source is not None or input != "logits"):
-        raise InputError("model", found="none", accepted="a classifier, for --from and --input")
-    names = write_repository(
-        load(calibrator),
-        folder,
-        name or calibrator.stem,
-        model=model,
-        source=source,
-        input=input,
-        max_batch_size=max_batch_size,
-    )
-    text = f"saved {', '.join(names)} to the model repository {folder}"
-    show({"triton": str(folder), "models": names}, text, json_output=json_output)

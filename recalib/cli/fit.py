@@ -218,12 +218,10 @@ def fit(
         answer = {"output": str(output), "parameters": parameters, "card": card.to_dict()}
         print_json({**answer, "warnings": about_monitoring})
         return
-    for message in (*card.fit.bounds_reached, *card.fit.warnings, *about_monitoring):
-        warn(message)
+    warn(*card.fit.bounds_reached, *card.fit.warnings, *about_monitoring)
     if card.choice is not None:
         say(candidates_table(card.choice))
-        for sentence in winner_sentences(card.choice):
-            say(sentence)
+        say(*winner_sentences(card.choice))
         say(card.choice.reason)
     for name, value in calibrator.parameters.items():
         say(f"{name}: {_format_parameter(value)}")

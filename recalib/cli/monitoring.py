@@ -63,10 +63,8 @@ def monitoring(
     say(f"{status.model}, {version}: {status.state}{since}")
     say(f"{status.reason}")
     if status.alert is not None:
-        for line in alert_lines(status.alert):
-            say(line)
-    for message in status.warnings:
-        warn(message)
+        say(*alert_lines(status.alert))
+    warn(*status.warnings)
     if status.assessed_at is not None:
         say(f"last assessed {_format_time(status.assessed_at)}; {_evidence(status)}")
         say(_window(status.evidence))

@@ -59,8 +59,7 @@ def publish(
     if json_output:
         print_json({**result, "job": job.id, "card": card.to_dict()})
         return
-    for message in result["warnings"]:
-        warn(message)
+    warn(*result["warnings"])
     claimed = {} if card.claimed is None else card.claimed.metrics.get("after", {})
     if claimed:
         say(metrics_table({"claimed": claimed}, "metrics that the card claims"))

@@ -207,8 +207,7 @@ def replay(
     if json_output:
         print_json(result.to_dict())
         return
-    for message in _warnings(result):
-        warn(message)
+    warn(*_warnings(result))
     say(_timeline(result, f"{name}: {result.rows:,} predictions, {result.labelled:,} labels"))
     say(f"times: {describe_times(result.times)}")
     say(_maturity(result))

@@ -20,7 +20,7 @@ from recalib.errors import InputError
 from recalib.reporting.terminal import progress, show
 
 if TYPE_CHECKING:
-    from recalib.core.card import AutoChoice, PredictionPolicy
+    from recalib.core.card import AutoChoice
     from recalib.files import DataSelection, LabelledData
     from recalib.reporting.html_report import LabelReport, Report, Source
     from recalib.reporting.html_report.versions import MapChoice
@@ -66,6 +66,7 @@ def report(
     memory; pictures then show a sample of the test rows. Multilabel data are two files.
     `--segments` adds a table of the segments of the test file.
     """
+    from recalib.api.comparison import check_label_options
     from recalib.fitting.auto import resolve_predictions
     from recalib.scale import report as report_on_files
 
@@ -81,7 +82,11 @@ def report(
         accepted = "files in memory of one label for each row"
         raise InputError("segments", found=f"{segments}, with others", accepted=accepted)
     if is_multilabel:
-        _check_label_options(shifted, objectives, predictions, preserve_accuracy)
+        if preserve_accuracy is not None:
+            option = "preserve-accuracy" if preserve_accuracy else "any-accuracy"
+            accepted = "none for task multilabel: rows have no predicted class"
+            raise InputError(option, found=f"--{option}", accepted=accepted)
+        check_label_options(objectives, shifted, predictions, None)
         if paths is None:
             accepted = "multiclass for other sources than two files"
             raise InputError("task", found=task, accepted=accepted)
@@ -140,25 +145,6 @@ def _label_results(result: LabelReport) -> tuple[MapChoice, dict[str, Any]]:
 
 def _to_json(items: Mapping[str, Any]) -> dict[str, Any]:
     return {name: asdict(item) for name, item in items.items()}
-
-
-def _check_label_options(
-    shifted: dict[str, str],
-    objectives: str,
-    predictions: PredictionPolicy | None,
-    preserve_accuracy: bool | None,
-) -> None:
-    """Raise `InputError` for an option that multilabel data do not have."""
-    if shifted:
-        raise InputError("shift", found=", ".join(shifted), accepted="none for task multilabel")
-    if objectives != "nll":
-        raise InputError("objectives", found=objectives, accepted="nll for task multilabel")
-    accepted = "none for task multilabel: rows have no predicted class"
-    if preserve_accuracy is not None:
-        option = "preserve-accuracy" if preserve_accuracy else "any-accuracy"
-        raise InputError(option, found=f"--{option}", accepted=accepted)
-    if predictions is not None:
-        raise InputError("predictions", found=predictions, accepted=accepted)
 
 
 def _report_on_labels(

@@ -154,8 +154,7 @@ def _print_result(result: dict[str, Any], folder: Path, json_output: bool) -> No
     if json_output:
         print_json({"output": str(folder), **result})
         return
-    for message in result["warnings"]:
-        warn(message)
+    warn(*result["warnings"])
     for trial in result.get("trials", []):
         outcome = trial["diverged"] and f"diverged: {trial['diverged']}"
         outcome = outcome or (trial["pruned"] and f"pruned after epoch {trial['pruned']}")

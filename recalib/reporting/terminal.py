@@ -66,9 +66,10 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, indent=2, allow_nan=False))  # noqa: T201
 
 
-def say(text: Any) -> None:
-    """Print text or a table to standard output."""
-    _out.print(text, soft_wrap=True)
+def say(*texts: Any) -> None:
+    """Print texts and tables to standard output, each on lines of its own."""
+    for text in texts:
+        _out.print(text, soft_wrap=True)
 
 
 def show(
@@ -81,10 +82,8 @@ def show(
     if json_output:
         print_json(document)
         return
-    for message in warnings:
-        warn(message)
-    for text in filter(None, texts):
-        say(text)
+    warn(*warnings)
+    say(*filter(None, texts))
 
 
 def name_options(text: str) -> str:
@@ -96,9 +95,10 @@ def name_options(text: str) -> str:
     return _ARGUMENT.sub(lambda match: f"--{match[1].replace('_', '-')} {match[2]}", text)
 
 
-def warn(text: str) -> None:
-    """Print a warning to standard error."""
-    _err.print(f"warning: {name_options(text)}", style="yellow", soft_wrap=True)
+def warn(*texts: str) -> None:
+    """Print warnings to standard error."""
+    for text in texts:
+        _err.print(f"warning: {name_options(text)}", style="yellow", soft_wrap=True)
 
 
 def narrow_table(title: str, *columns: str) -> Table:
