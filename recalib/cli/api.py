@@ -68,7 +68,6 @@ def _call(
             metavar="[KEY=VALUE]...",
             help="Arguments of the operation: key=text, key:=JSON, key=@FILE or key:=@FILE.",
             autocompletion=_complete,
-            show_default=False,
         ),
     ] = None,
     key: options.ApiKey = None,

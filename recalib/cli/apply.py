@@ -25,7 +25,6 @@ def apply(
             "--output",
             "-o",
             help="The .npz, .csv or .parquet file; of several files of data a folder or its URL.",
-            show_default=False,
         ),
     ],
     input: options.CalibratorInput = None,

@@ -14,7 +14,7 @@ from recalib.reporting.terminal import progress, show
 def calibrate(
     data: options.LogitsFile,
     server: options.ServerUrl,
-    model: Annotated[str, typer.Option(help="The model's name on the server.", show_default=False)],
+    model: Annotated[str, typer.Option(help="The model's name on the server.")],
     output: options.OutputFile,
     calibrator: Annotated[
         str, typer.Option(help="A version, or an alias of a version.")

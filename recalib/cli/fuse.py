@@ -13,7 +13,7 @@ from recalib.reporting.terminal import progress, show
 
 
 def fuse(
-    model: Annotated[Path, typer.Argument(help="Your classifier, .onnx.", show_default=False)],
+    model: Annotated[Path, typer.Argument(help="Your classifier, .onnx.")],
     calibrator: options.CalibratorFile,
     output: options.OutputFile,
     source: options.ModelOutput = None,

@@ -19,13 +19,12 @@ if TYPE_CHECKING:
 
 def ingest(
     server: options.ServerUrl,
-    model: Annotated[str, typer.Option(help="The model's name on the server.", show_default=False)],
+    model: Annotated[str, typer.Option(help="The model's name on the server.")],
     source: Annotated[
         str | None,
         typer.Argument(
             help="Labels: .jsonl or .parquet; a file, a folder, a glob, or a URL such as "
-            "s3://bucket/folder.",
-            show_default=False,
+            "s3://bucket/folder."
         ),
     ] = None,
     manifest: Annotated[

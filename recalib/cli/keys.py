@@ -42,10 +42,10 @@ _QueuedJobsOption = Annotated[int | None, typer.Option(help="Jobs that wait for 
 @app.command()
 def create(
     name: Annotated[str, typer.Argument(help="The name of the caller in the audit trail.")],
-    scope: Annotated[list[str], typer.Option("--scope", help=f"{', '.join(SCOPES)}; repeatable.")],
+    scope: Annotated[list[str], typer.Option(help=f"{', '.join(SCOPES)}; repeatable.")],
     model: Annotated[
         list[str] | None,
-        typer.Option("--model", help="A model that the key is for; repeatable. Default: all."),
+        typer.Option(help="A model that the key is for; repeatable. Default: all."),
     ] = None,
     expires_days: Annotated[
         float | None, typer.Option(help="Lifetime in days. By default, the key never expires.")

@@ -26,28 +26,22 @@ LabelledData = Annotated[
     list[str],
     typer.Argument(
         help="Logits with labels: .npz, .parquet, .arrow, .csv, .safetensors, .json; a folder, a "
-        "glob, a URL such as s3://bucket/folder, or several of these.",
-        show_default=False,
+        "glob, a URL such as s3://bucket/folder, or several of these."
     ),
 ]
 ValidationData = Annotated[
     str,
     typer.Argument(
-        help="Logits with labels: a file, a folder, a glob, or a URL such as s3://bucket/folder.",
-        show_default=False,
+        help="Logits with labels: a file, a folder, a glob, or a URL such as s3://bucket/folder."
     ),
 ]
 TestData = Annotated[
     str,
-    typer.Argument(
-        help="Logits with labels that no fit uses: a file, a folder, a glob, or a URL.",
-        show_default=False,
-    ),
+    typer.Argument(help="Logits with labels that no fit uses: a file, a folder, a glob, or a URL."),
 ]
 MoreValidationData = Annotated[
     list[str] | None,
     typer.Option(
-        "--add-validation",
         metavar="SOURCE",
         help="Further validation data: a file, a folder, a glob, or a URL; repeatable, in order.",
     ),
@@ -55,7 +49,6 @@ MoreValidationData = Annotated[
 MoreTestData = Annotated[
     list[str] | None,
     typer.Option(
-        "--add-test",
         metavar="SOURCE",
         help="Further test data: a file, a folder, a glob, or a URL; repeatable, in order.",
     ),
@@ -64,21 +57,17 @@ LogitsData = Annotated[
     list[str],
     typer.Argument(
         help="Logits, labels are not needed; a file, a folder, a glob, a URL such as "
-        "s3://bucket/folder, or several of these.",
-        show_default=False,
+        "s3://bucket/folder, or several of these."
     ),
 ]
 Cluster = Annotated[
     str | None,
     typer.Option(
-        "--cluster",
         help="Where several files are read: threads:N, processes:N, local:N for a cluster of Dask "
         "on this machine, tcp://HOST:PORT of its scheduler; RECALIB_CLUSTER by default.",
     ),
 ]
-LogitsFile = Annotated[
-    Path, typer.Argument(help="Logits; labels are not needed.", show_default=False)
-]
+LogitsFile = Annotated[Path, typer.Argument(help="Logits; labels are not needed.")]
 Task = Annotated[
     Literal["multiclass", "multilabel"],
     typer.Option(
@@ -86,7 +75,7 @@ Task = Annotated[
         "any format but .csv."
     ),
 ]
-CalibratorFile = Annotated[Path, typer.Argument(help="A parameter file.", show_default=False)]
+CalibratorFile = Annotated[Path, typer.Argument(help="A parameter file.")]
 ModelOutput = Annotated[
     str | None,
     typer.Option("--from", help="The output of the model to calibrate, if it has several."),
@@ -95,9 +84,7 @@ ModelOutputKind = Annotated[
     Literal["logits", "probabilities"],
     typer.Option(help="What that output holds; it is never guessed from the values."),
 ]
-OutputFile = Annotated[
-    Path, typer.Option("--output", "-o", help="The file to write.", show_default=False)
-]
+OutputFile = Annotated[Path, typer.Option("--output", "-o", help="The file to write.")]
 InputKind = Annotated[
     Literal["logits", "probabilities"],
     typer.Option(help="What the file holds; it is never guessed from the values."),
@@ -118,7 +105,6 @@ ObjectiveNames = Annotated[
 PredictionsPolicy = Annotated[
     Literal["may_change", "keep_order", "keep"] | None,
     typer.Option(
-        "--predictions",
         help="Which predictions the chosen map may change: any (`may_change`, the default), not "
         "the order by P(y = 1) of two classes (`keep_order`), not the predicted class (`keep`).",
     ),
@@ -133,7 +119,6 @@ PreserveAccuracy = Annotated[
 Weights = Annotated[
     str | None,
     typer.Option(
-        "--weights",
         metavar="NAME|SOURCE",
         help="Sample weights: the name of an array or a column, or an .npy file with one number "
         "per row. For several files of data a folder, a glob or a URL of as many .npy files, which "
@@ -161,7 +146,6 @@ Scores = Annotated[
 Label = Annotated[
     str | None,
     typer.Option(
-        "--label",
         metavar="NAME",
         help="The name of the array or column of labels, by default `labels`, `label`, `y_true` "
         "or `ground_truth`; of an .npy file of scores, the .npy file of labels.",
@@ -170,7 +154,6 @@ Label = Annotated[
 ClassNames = Annotated[
     str | None,
     typer.Option(
-        "--class-names",
         metavar="NAME,...",
         help="Names of the classes, in order, that labels of a table may have; of two classes the "
         "last is class 1, whose score one column holds. By default the names in --scores.",
@@ -179,7 +162,6 @@ ClassNames = Annotated[
 Separator = Annotated[
     str | None,
     typer.Option(
-        "--separator",
         metavar="CHARACTER",
         help="Between the columns of a .csv file: , ; | or tab. By default the one in its first "
         "line.",
@@ -188,7 +170,6 @@ Separator = Annotated[
 Segments = Annotated[
     str | None,
     typer.Option(
-        "--segments",
         metavar="NAME,...",
         help="Columns of segments of rows, such as a country or a device, of an .npz, .csv or "
         ".parquet file. Those of several columns overlap.",
@@ -197,20 +178,18 @@ Segments = Annotated[
 MetricNames = Annotated[
     str | None,
     typer.Option(
-        "--metrics",
         metavar="NAME,...",
         help="The metrics to show, as docs/metrics.md names them. By default a few; in JSON all.",
     ),
 ]
 AllMetrics = Annotated[bool, typer.Option("--all", help="Show all metrics.")]
-ModelName = Annotated[str, typer.Argument(help="The model's name.", show_default=False)]
+ModelName = Annotated[str, typer.Argument(help="The model's name.")]
 ServerUrl = Annotated[
     str,
     typer.Option(
         help="The server's URL, such as http://127.0.0.1:8000; by default RECALIB_SERVER.",
         envvar="RECALIB_SERVER",
         show_envvar=False,
-        show_default=False,
     ),
 ]
 Force = Annotated[
@@ -219,9 +198,5 @@ Force = Annotated[
 ]
 ApiKey = Annotated[
     str | None,
-    typer.Option(
-        "--key",
-        help="The API key, if the server requires one; by default RECALIB_KEY.",
-        show_default=False,
-    ),
+    typer.Option(help="The API key, if the server requires one; by default RECALIB_KEY."),
 ]

@@ -22,7 +22,7 @@ _Reason = Annotated[str, typer.Option(help="The reason, for the history of the a
 
 def promote(
     model: options.ModelName,
-    version: Annotated[int, typer.Argument(help="The version.", show_default=False)],
+    version: Annotated[int, typer.Argument(help="The version.")],
     server: options.ServerUrl,
     alias: _AliasName = "champion",
     reason: _Reason = "",

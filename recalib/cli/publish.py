@@ -17,7 +17,7 @@ _PROMOTE: dict[str, Any] = {"if-better": "if_better", "always": True, "never": F
 def publish(
     calibrator: options.CalibratorFile,
     server: options.ServerUrl,
-    model: Annotated[str, typer.Option(help="The model's name on the server.", show_default=False)],
+    model: Annotated[str, typer.Option(help="The model's name on the server.")],
     dataset: Annotated[
         str | None, typer.Option(help="A data set of the model, to compare with the champion on.")
     ] = None,

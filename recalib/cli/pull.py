@@ -13,17 +13,15 @@ from recalib.reporting.terminal import show
 
 def pull(
     server: options.ServerUrl,
-    model: Annotated[str, typer.Option(help="The model's name on the server.", show_default=False)],
+    model: Annotated[str, typer.Option(help="The model's name on the server.")],
     output: options.OutputFile,
     version: Annotated[
         str | None,
-        typer.Option(
-            help="A version, or an alias of a version. Default: champion.", show_default=False
-        ),
+        typer.Option(help="A version, or an alias of a version. Default: champion."),
     ] = None,
     dataset: Annotated[
         str | None,
-        typer.Option(help="Download this data set, and no calibrator.", show_default=False),
+        typer.Option(help="Download this data set, and no calibrator."),
     ] = None,
     key: options.ApiKey = None,
     json_output: options.JsonOutput = False,

@@ -44,8 +44,7 @@ def replay(
             " segment and group are optional. Times are numbers since 1970, timestamps, dates or"
             " ISO texts. Of two classes, probabilities may be P(y = 1), which is then monitored"
             " instead of the confidence. A file, a folder, a glob, a URL such as s3://bucket/folder,"
-            " or several of these. Multilabel: time, probabilities, labels.",
-            show_default=False,
+            " or several of these. Multilabel: time, probabilities, labels."
         ),
     ],
     task: options.Task = "multiclass",
@@ -54,8 +53,7 @@ def replay(
     maturity: Annotated[
         float | None,
         typer.Option(
-            help="Seconds to wait for labels; by default the 99% quantile of their delays.",
-            show_default=False,
+            help="Seconds to wait for labels; by default the 99% quantile of their delays."
         ),
     ] = None,
     objective: Annotated[float, _option("objective")] = EvidenceSettings.objective,
@@ -68,39 +66,33 @@ def replay(
     ] = EvidenceSettings.label_pause_seconds,
     cohort: Annotated[
         float | None,
-        typer.Option(
-            help="Seconds per cohort; by default at most 300 cohorts.", show_default=False
-        ),
+        typer.Option(help="Seconds per cohort; by default at most 300 cohorts."),
     ] = None,
     calibrator: Annotated[
         Path | None,
         typer.Option(
             help="A parameter file; confidences, or P(y = 1), are compared with its calibration"
-            " set instead of the first predictions of the log.",
-            show_default=False,
+            " set instead of the first predictions of the log."
         ),
     ] = None,
     classes: Annotated[
         str,
         typer.Option(
             help="Classes to monitor: `all`, or names and indices separated by commas; needs the"
-            " columns probabilities and label.",
-            show_default=False,
+            " columns probabilities and label."
         ),
     ] = "",
     class_names: Annotated[
         str,
         typer.Option(
             help="Names of the classes, in order, separated by commas, which label and columns of"
-            " probabilities may have; by default those of the calibrator.",
-            show_default=False,
+            " probabilities may have; by default those of the calibrator."
         ),
     ] = "",
     find_segments: Annotated[
         str,
         typer.Option(
-            help="Columns of the log, separated by commas, whose values are tried as segments.",
-            show_default=False,
+            help="Columns of the log, separated by commas, whose values are tried as segments."
         ),
     ] = "",
     adapt: Annotated[
@@ -116,16 +108,14 @@ def replay(
     report: Annotated[
         Path | None,
         typer.Option(
-            help="Also write an .html report: states, reliability before and after, segments.",
-            show_default=False,
+            help="Also write an .html report: states, reliability before and after, segments."
         ),
     ] = None,
     into: Annotated[
         str | None,
         typer.Option(
             help="Load the log into the monitoring of this model on a server; its monitoring"
-            " settings apply.",
-            show_default=False,
+            " settings apply."
         ),
     ] = None,
     server: Annotated[
@@ -134,7 +124,6 @@ def replay(
             help="With --into: the server's URL; by default RECALIB_SERVER.",
             envvar="RECALIB_SERVER",
             show_envvar=False,
-            show_default=False,
         ),
     ] = None,
     version: Annotated[

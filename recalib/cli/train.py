@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def train(
-    config: Annotated[Path, typer.Argument(help="The recipe: .toml or .json.", show_default=False)],
+    config: Annotated[Path, typer.Argument(help="The recipe: .toml or .json.")],
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="Folder of the results; runs/NAME by default."),
