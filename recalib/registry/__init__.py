@@ -26,7 +26,6 @@ from recalib.registry.records import (
     Event,
     ExpectedVersion,
     Job,
-    LabelledPrediction,
     Lease,
     Model,
     MonitorRow,

@@ -20,9 +20,9 @@ from sqlalchemy.dialects import postgresql, sqlite
 from recalib.core.prediction_ids import Prediction
 from recalib.registry import tables
 from recalib.registry.array_parameters import unnest
-from recalib.registry.base import Queries, columns_without
+from recalib.registry.base import Queries
 from recalib.registry.clock import now, read_clock
-from recalib.registry.records import LabelledPrediction, Model
+from recalib.registry.records import Model
 
 _TABLE = tables.labels
 _KEY = ["model_id", "version", "predicted_at", "digest"]
@@ -104,19 +104,8 @@ class Labels(Queries):
             self._upsert(model, later.values(), label_sets)
         return earlier
 
-    def between(
-        self, model: Model, version: int, start: float, end: float
-    ) -> list[LabelledPrediction]:
-        """Return predictions made from `start` until before `end`, by time."""
-        statement = (
-            select(*columns_without(_TABLE, "model_id"))
-            .where(*_in_interval(model, version, start, end))
-            .order_by(_TABLE.c.predicted_at, _TABLE.c.digest)
-        )
-        return self._read(LabelledPrediction, statement)
-
     def columns(self, model: Model, version: int, start: float, end: float) -> LabelColumns:
-        """Return the same rows as `between`, with the columns of a calibration error."""
+        """Return predictions made from `start` until before `end`, by time."""
         names = ("segment", "confidence", "predicted", "label", "predicted_at", "labelled_at")
         columns = [*(_TABLE.c[name] for name in names), _TABLE.c.group_number]
         rows = self._connection.execute(

@@ -197,34 +197,6 @@ class Lease:
 
 
 @dataclass(frozen=True)
-class LabelledPrediction:
-    """A prediction with a label."""
-
-    version: int
-    #: By the clock of the server that made the prediction.
-    predicted_at: float
-    #: Identifies the prediction: see `recalib.core.prediction_ids`.
-    digest: bytes
-    #: Both of the predicted class.
-    raw_confidence: float
-    confidence: float
-    predicted: int
-    #: The first label.
-    label: int
-    #: Whether a different label was sent later.
-    disputed: bool
-    labelled_at: float
-    #: See `recalib.core.monitoring_settings`; 0 for none.
-    segment: int = 0
-    #: Bits of all labels of a multilabel row, if logits are captured.
-    label_set: bytes | None = None
-    #: See `recalib.core.group_numbers`; 0 for none.
-    group_number: int = 0
-    #: Number of the state that adapted the answer to label shift; 0 for none.
-    adaptation: int = 0
-
-
-@dataclass(frozen=True)
 class MonitorRow:
     """The monitor of one version."""
 

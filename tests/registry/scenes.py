@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import select
 
-from recalib.registry import Lease, Model, Registry
+from recalib.registry import Lease, Model, Registry, Transaction
 from recalib.registry.tables import METADATA
 
 KIND = "fit"
@@ -48,6 +48,17 @@ def a_version(registry: Registry, model: Model, *, promote: str | None = None) -
         )
         tx.jobs.succeed(lease, {"version": version})
     return version
+
+
+def labels_between(
+    tx: Transaction, model: Model, version: int, start: float, end: float
+) -> list[Any]:
+    """Return the rows of labels of predictions from `start` until before `end`, by time."""
+    table = METADATA.tables["labels"]
+    of_version = (table.c.model_id == model.id, table.c.version == version)
+    between = (table.c.predicted_at >= start, table.c.predicted_at < end)
+    statement = select(table).where(*of_version, *between)
+    return list(tx.connection.execute(statement.order_by(table.c.predicted_at, table.c.digest)))
 
 
 def all_rows(registry: Registry) -> dict[str, list[Any]]:

@@ -15,6 +15,7 @@ from recalib.registry import Model
 from recalib.shift import ShadowState, adapt
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from service.serving.loaded_calibrators import LoadedCalibrators
+from tests.registry.scenes import labels_between
 from tests.service.conftest import NPY, Service, npy
 from tests.service.stubs import Rpc
 from tests.service.test_grpc_inference import question as v2_question
@@ -103,7 +104,7 @@ def test_label_scores_the_answer_that_was_given(service: Service, plain: np.ndar
     answer = service.client.post("/v1/models/resnet/labels", json=labels)
     assert answer.status_code == 200, answer.text
     with service.registry.reading() as tx:
-        stored = tx.labels.between(tx.models.get("resnet"), 1, 0, 1e11)
+        stored = labels_between(tx, tx.models.get("resnet"), 1, 0, 1e11)
     assert [row.adaptation for row in stored] == [3, 3]
     served = adapt(plain, np.array(STATE.weights), STATE.applied)
     np.testing.assert_allclose(

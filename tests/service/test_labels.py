@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from recalib.core.prediction_ids import BatchSummary, mint
-from recalib.registry import LabelledPrediction, MonitorRow
+from recalib.registry import MonitorRow
+from tests.registry.scenes import labels_between
 from tests.service.conftest import Service
 from tests.service.test_transport import sample
 from tests.training.watched import a_champion
@@ -55,9 +56,9 @@ def outcomes(service: Service, *items: tuple[str, int | str], model: str = "digi
     ]
 
 
-def stored(service: Service, model: str = "digits") -> list[LabelledPrediction]:
+def stored(service: Service, model: str = "digits") -> list[Any]:
     with service.registry.reading() as tx:
-        return tx.labels.between(tx.models.get(model), 1, 0, 1e11)
+        return labels_between(tx, tx.models.get(model), 1, 0, 1e11)
 
 
 @pytest.mark.both_databases

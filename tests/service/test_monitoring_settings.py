@@ -12,6 +12,7 @@ from recalib.registry import MonitoringSettings
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from service.grpc.generated.recalib.v2wire import inference_pb2 as v2
 from service.monitoring.flush import flush
+from tests.registry.scenes import labels_between
 from tests.service.conftest import Service
 from tests.service.stubs import Rpc, refused, violations
 from tests.service.test_grpc_workflow import matrix
@@ -144,7 +145,7 @@ def test_segments_are_counted_and_stored_with_labels(ready: Service, rpc: Rpc) -
     with ready.registry.reading() as tx:
         model = tx.models.get("digits")
         counted = tx.traffic.between(model, 1, 0, 1e11)
-        stored = tx.labels.between(model, 1, 0, 1e11)
+        stored = labels_between(tx, model, 1, 0, 1e11)
     assert [label.segment for label in stored] == [2] * 4
     totals = dict.fromkeys(range(3), 0)
     for count in counted:

@@ -22,6 +22,7 @@ from recalib.registry import Model, tables
 from recalib.registry.job_kinds import REFIT
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from service.serving.logit_sampling import write_captures
+from tests.registry.scenes import labels_between
 from tests.service.conftest import Service
 from tests.service.stubs import Rpc, refused, violations
 from tests.service.test_bad_input import check
@@ -83,7 +84,7 @@ def test_row_is_stored_with_one_drawn_label(
     assert set(statuses(service, sent)) == {"accepted"}
     with service.registry.reading() as tx:
         model = tx.models.get("tagger")
-        rows = tx.labels.between(model, 1, 0, 1e11)
+        rows = labels_between(tx, model, 1, 0, 1e11)
         counted = sum(count.predictions for count in tx.traffic.between(model, 1, 0, 1e11))
     assert len(rows) == counted == 20
     assert {row.predicted for row in rows} == {0, 1, 2}
@@ -151,7 +152,7 @@ def test_id_of_a_served_row_draws_a_label(service: Service, champion: Calibrator
     counts = rpc.labels.add_labels(request).counts
     assert (counts.accepted, counts.duplicate) == (15, 30)
     with service.registry.reading() as tx:
-        rows = tx.labels.between(tx.models.get("tagger"), 1, 0, 1e11)
+        rows = labels_between(tx, tx.models.get("tagger"), 1, 0, 1e11)
     of_digest = {base64.urlsafe_b64decode(id)[-16:]: row for row, id in enumerate(ids)}
     assert {row.predicted for row in rows} == {0, 1, 2}
     for row in rows:
@@ -190,7 +191,7 @@ def test_rows_with_ids_are_counted_by_their_drawn_label(
         assert {count.segment for count in counts.traffic} == {1}
         assert {item["status"] for item in sent(service, ids, labels)} == {"accepted"}
         with service.registry.reading() as tx:
-            stored = tx.labels.between(tx.models.get("tagger"), 1, 0, 1e11)
+            stored = labels_between(tx, tx.models.get("tagger"), 1, 0, 1e11)
         newest = {base64.urlsafe_b64decode(id)[-16:] for id in ids}
         confidences = [row.confidence for row in stored if row.digest in newest]
         total = sum(count.confidence_sum for count in counts.traffic)
@@ -360,7 +361,7 @@ def test_only_captured_rows_keep_all_their_labels(service: Service, champion: Ca
     assert abs(len(sample) - 100) < 6 * math.sqrt(50)
     with service.registry.reading() as tx:
         assert len(tx.labels.by_digest(model, 1, 0, 1e11, 1e11)) == len(sample)
-        assert len(tx.labels.between(model, 1, 0, 1e11)) == 200
+        assert len(labels_between(tx, model, 1, 0, 1e11)) == 200
 
 
 def test_lower_capture_leaves_out_rows_that_are_labelled_later(
@@ -386,7 +387,7 @@ def test_lower_capture_leaves_out_rows_that_are_labelled_later(
     configure(service, capture=0.0)
     assert len(read_labelled_sample(service.registry, model_of(service), 1, 0, 1e11)) == len(sample)
     with service.registry.reading() as tx:  # monitoring counts all of them
-        assert len(tx.labels.between(model, 1, 0, 1e11)) == 200
+        assert len(labels_between(tx, model, 1, 0, 1e11)) == 200
 
 
 def test_stale_version_is_refitted_to_all_labels_and_replaced(

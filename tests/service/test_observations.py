@@ -21,6 +21,7 @@ from recalib.registry import Model, MonitorRow, tables
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from service.serving.logit_sampling import write_captures
 from tests.fitting.conftest import draw
+from tests.registry.scenes import labels_between
 from tests.service.conftest import Service
 from tests.service.stubs import Rpc, refused, violations
 from tests.service.test_labels import ids, outcomes
@@ -59,7 +60,7 @@ def post(service: Service, body: dict[str, Any], **more: Any) -> list[tuple[str,
 
 def stored(service: Service, model: Model) -> tuple[list[Any], int]:
     with service.registry.reading() as tx:
-        rows = tx.labels.between(model, 1, 0, 1e11)
+        rows = labels_between(tx, model, 1, 0, 1e11)
         return rows, sum(count.predictions for count in tx.traffic.between(model, 1, 0, 1e11))
 
 

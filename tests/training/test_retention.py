@@ -10,7 +10,7 @@ from sqlalchemy import update
 from recalib.core.prediction_ids import Prediction
 from recalib.registry import Model, Registry, RetentionSettings, tables
 from recalib.registry.datasets import Datasets
-from tests.registry.scenes import a_model, a_version
+from tests.registry.scenes import a_model, a_version, labels_between
 from training.retention import apply_retention
 
 _DAY = 86_400.0
@@ -55,7 +55,7 @@ def _resources(registry: Registry, model: Model) -> tuple[list[str], list[int], 
         return (
             [dataset.name for dataset in tx.datasets.page(model, None, 9)],
             [version.version for version in tx.calibrators.page(model, None, 9)],
-            len(tx.labels.between(model, 3, 0.0, 1e12)),
+            len(labels_between(tx, model, 3, 0.0, 1e12)),
         )
 
 
