@@ -154,7 +154,7 @@ def listed_names(module: str) -> list[str] | None:
 
 def imported_names(module: str) -> list[str]:
     """Return the names that a package imports from its modules and others."""
-    imports = [node for node in syntax_tree(module).body if isinstance(node, ast.ImportFrom)]
+    imports = [node for node in ast.walk(syntax_tree(module)) if isinstance(node, ast.ImportFrom)]
     return [alias.name for node in imports for alias in node.names]
 
 

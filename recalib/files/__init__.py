@@ -10,7 +10,7 @@ A new format is one module with a `DataFile`, and a line in `FORMATS`.
 from __future__ import annotations
 
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO, Literal, TypedDict, Unpack, overload
+from typing import BinaryIO, Literal, overload
 
 from recalib.core.options import check_choice
 from recalib.errors import InputError, UnsupportedError
@@ -118,35 +118,38 @@ def open_data(
         raise
 
 
-class ReadOptions(TypedDict, total=False):
-    """Options of `open_data`."""
-
-    format: str | None
-    input: Input
-    task: Task
-    selection: DataSelection
+@overload
+def read(
+    source: str | Path | BinaryIO,
+    *,
+    format: str | None = None,
+    input: Input = "logits",
+    task: Task = "multiclass",
+    selection: DataSelection = NO_SELECTION,
+    labels: Literal["required"] = "required",
+) -> LabelledData: ...
 
 
 @overload
 def read(
     source: str | Path | BinaryIO,
     *,
-    labels: Literal["required"] = "required",
-    **options: Unpack[ReadOptions],
-) -> LabelledData: ...
-
-
-@overload
-def read(
-    source: str | Path | BinaryIO, *, labels: Literal["optional"], **options: Unpack[ReadOptions]
+    format: str | None = None,
+    input: Input = "logits",
+    task: Task = "multiclass",
+    selection: DataSelection = NO_SELECTION,
+    labels: Literal["optional"],
 ) -> Data: ...
 
 
 def read(
     source: str | Path | BinaryIO,
     *,
+    format: str | None = None,
+    input: Input = "logits",
+    task: Task = "multiclass",
+    selection: DataSelection = NO_SELECTION,
     labels: Literal["required", "optional"] = "required",
-    **options: Unpack[ReadOptions],
 ) -> Data:
     """Read all validation data: logits (N, K) in the file's dtype, and labels or None.
 
@@ -157,7 +160,7 @@ def read(
     InputError: as `open_data`; or the values are not valid; or required labels are missing.
     TooLargeError: the data does not fit into memory.
     """
-    with open_data(source, **options) as file:
+    with open_data(source, format=format, input=input, task=task, selection=selection) as file:
         if labels == "optional":
             return read_all(file)
         if file.has_labels:

@@ -62,7 +62,7 @@ def open_atomically(target: Path) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(target)
-        _sync_folder(target.parent)
+        sync(target.parent)  # the rename is an entry of the folder
     except BaseException as error:
         with suppress(OSError):  # if it could not be created, this fails for the same reason
             temporary.unlink()
@@ -75,19 +75,19 @@ def open_atomically(target: Path) -> Iterator[BinaryIO]:
         raise
 
 
+def sync(path: str | Path) -> None:
+    """Write the content of a file, or the entries of a folder, to the disk."""
+    if not hasattr(os, "O_DIRECTORY"):  # Windows opens no folder
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 def _plain(name: str, array: ArrayLike) -> np.ndarray:
     values = np.asarray(array)
     if values.dtype.hasobject:
         raise InputError(name, found="an array of Python objects", accepted="numbers or text")
     return values
-
-
-def _sync_folder(folder: Path) -> None:
-    # The rename is an entry of the folder, which must be synced as well.
-    if not hasattr(os, "O_DIRECTORY"):  # Windows opens no folder
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

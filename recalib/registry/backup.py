@@ -27,15 +27,14 @@ from sqlalchemy import Connection, Table, or_, select
 
 import recalib
 from recalib.errors import CorruptError, InputError, NotFoundError, UnavailableError
+from recalib.files.atomic_write import sync
 from recalib.registry import migrate
-from recalib.registry.blobs import storage_errors
 from recalib.registry.registry import Registry
 from recalib.registry.table_dump import columns_of, dump_lines, tables_of
 
 FORMAT = "recalib-backup"
 VERSION = 1
 MANIFEST = "manifest.json"
-_CHUNK = 1 << 20
 #: Largest number of snapshots; a snapshot is repeated if one of its blobs was removed.
 _MAX_SNAPSHOTS = 5
 
@@ -192,20 +191,16 @@ class _Backup:
 
     def _blob(self, digest: str) -> int | None:
         """Copy a blob and return its size; None if it is missing or damaged."""
-        blobs, checksum, size = self._registry.blobs, hashlib.sha256(), 0
+        size = 0
         try:
-            source = blobs.open(digest)
+            chunks = self._registry.blobs.read_chunks(digest)
+            with self._archive.open(_member(blob_name(digest)), "w", force_zip64=True) as to:
+                for chunk in chunks:
+                    to.write(chunk)
+                    size += len(chunk)
         except NotFoundError:
             return None
-        with (
-            source,
-            self._archive.open(_member(blob_name(digest)), "w", force_zip64=True) as to,
-        ):
-            while chunk := _read(source, blobs.url):
-                to.write(chunk)
-                checksum.update(chunk)
-                size += len(chunk)
-        if checksum.hexdigest() != digest:
+        except CorruptError:
             self._damaged.add(digest)
             return None
         return size
@@ -281,11 +276,6 @@ def _member(name: str, compression: int = zipfile.ZIP_STORED) -> zipfile.ZipInfo
     return info
 
 
-def _read(source: IO[bytes], url: str) -> bytes:
-    with storage_errors(url):
-        return source.read(_CHUNK)
-
-
 @contextmanager
 def _output(target: Path | IO[bytes]) -> Iterator[IO[bytes]]:
     """Yield the file or the stream; an error of writing it is an `InputError`."""
@@ -322,11 +312,7 @@ def _new_file(target: Path) -> Iterator[IO[bytes]]:
         finally:
             with suppress(OSError):
                 unfinished.unlink()
-    folder = os.open(target.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync(target.parent)
 
 
 def _claim(file: IO[bytes], target: Path) -> None:

@@ -22,6 +22,7 @@ from typing import Any, BinaryIO, cast
 from uuid import uuid4
 
 from recalib.errors import CorruptError, InputError, NotFoundError, UnavailableError
+from recalib.files.atomic_write import sync
 
 _TEMPORARY = "temporary"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -251,11 +252,11 @@ class BlobWriter:
                 self._marker = store.mark(self.digest, self._path)
             if store.is_local:
                 # Replace an existing blob too: it may be damaged.
-                _sync(self._path)
+                sync(self._path)
                 store.filesystem.makedirs(os.path.dirname(target), exist_ok=True)  # noqa: PTH120
                 os.replace(self._path, target)  # noqa: PTH105
-                _sync(os.path.dirname(target))  # noqa: PTH120
-                _sync(store.root)
+                sync(os.path.dirname(target))  # noqa: PTH120
+                sync(store.root)
             elif self.is_new:
                 store.filesystem.mv(self._path, target)
         return self.digest
@@ -313,11 +314,3 @@ def _bucket_errors() -> tuple[type[Exception], ...]:
 def _digest_in(path: str) -> str | None:
     digest = path.rpartition(".")[2]
     return digest if _DIGEST.fullmatch(digest) else None
-
-
-def _sync(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -13,18 +13,3 @@ with optional_packages("pictures"):
         VersionsReport,
         create_versions_report,
     )
-
-__all__ = [
-    "LabelReport",
-    "LabelResult",
-    "ReplayReport",
-    "Report",
-    "Source",
-    "VersionPicture",
-    "VersionResult",
-    "VersionsReport",
-    "create_label_report",
-    "create_replay_report",
-    "create_report",
-    "create_versions_report",
-]
