@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from urllib.parse import urlsplit
 
 from recalib.core.access import SCOPES
@@ -26,7 +26,10 @@ class SigningKeyUnknownError(UnavailableError):
 
 @dataclass(frozen=True)
 class OidcConfig:
-    """An issuer, and how claims of its tokens map to scopes and models."""
+    """An issuer, and how claims of its tokens map to scopes and models.
+
+    Each field is a setting of its name after `oidc_`.
+    """
 
     issuer: str
     audience: str
@@ -78,21 +81,10 @@ class OidcConfig:
         if "openid" not in settings.oidc_client_scopes.split():
             found, accepted = repr(settings.oidc_client_scopes)[:80], "words with openid among them"
             raise InputError("RECALIB_OIDC_CLIENT_SCOPES", found=found, accepted=accepted)
-        return cls(
-            issuer=settings.oidc_issuer,
-            audience=settings.oidc_audience,
-            jwks_url=settings.oidc_jwks_url,
-            algorithms=_algorithms(settings.oidc_algorithms),
-            scope_claim=settings.oidc_scope_claim,
-            models_claim=settings.oidc_models_claim,
-            scopes=_scopes(settings.oidc_scopes),
-            leeway_seconds=settings.oidc_leeway_seconds,
-            keys_seconds=settings.oidc_keys_seconds,
-            client_id=settings.oidc_client_id,
-            client_secret=settings.oidc_client_secret,
-            client_scopes=settings.oidc_client_scopes,
-            session_seconds=settings.oidc_session_seconds,
-        )
+        values = {field.name: getattr(settings, f"oidc_{field.name}") for field in fields(cls)}
+        values["algorithms"] = _algorithms(settings.oidc_algorithms)
+        values["scopes"] = _scopes(settings.oidc_scopes)
+        return cls(**values)
 
 
 def is_token(secret: str) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from datetime import datetime
 from typing import Any
 
 from recalib.contract.alerts import Alert
@@ -13,19 +12,17 @@ from recalib.contract.monitoring import (
     CandidateReport,
     HistoryEntry,
     HistoryPage,
-    MonitoringEvent,
     MonitoringReport,
-    SegmentReport,
     WindowReport,
 )
 from recalib.drift import CalibrationSums, ScoreTest, label_coverage, summarise_window
 from recalib.errors import ConflictError, InputError
-from recalib.registry import Challenger, CohortRow, MonitorRow, Transaction
+from recalib.registry import Assessment, Challenger, CohortRow, MonitorRow, Transaction
 from recalib.registry import Model as ModelRow
 from recalib.registry.alerts import next_command
 from recalib.shift import Shadow
 from service.monitoring.schemas import CandidateDrop
-from service.pagination import decode_cursor, next_cursor
+from service.pagination import decode_cursor, page_of
 from service.serving.loaded_calibrators import CHAMPION
 from service.validation_warnings import warnings_of
 
@@ -56,34 +53,31 @@ def get_monitoring(tx: Transaction, model: str, server: str = "") -> MonitoringR
         reason = _first_assessment(tx, owner, version)
     if version is None:
         reason = "the model has no champion to monitor"
-    return MonitoringReport(
-        model=owner.name,
-        version=version,
-        state=status["state"],
-        since=_time(status["since"]),
-        reason=reason,
-        evidence=status["evidence"],
-        # Statuses of earlier versions do not have it.
-        may_be_selection=status.get("may_be_selection", False),
-        onset=_time(status["onset"]),
-        alert=_alert(tx, owner, status, server),
-        segments=[
-            SegmentReport.model_validate({"may_be_selection": False, **part, "segment": name})
-            for name, part in status["segments"].items()
-        ],
-        windows=[] if row is None else _windows(tx, owner, row),
-        late_labels=0 if row is None else row.late,
-        assessed_at=None if row is None else utc(row.assessed_at),
-        events=[
-            MonitoringEvent.model_validate(event)
-            for event in tx.monitors.events(owner, _MAX_EVENTS)
-        ],
-        candidate=_candidate(tx.candidates.latest(owner)),
-        classes=status.get("classes"),
-        adaptation=_adaptation(owner, row),
-        captured_rows=tx.captures.totals(owner)[0],
-        replayed_through=None if row is None else _time(row.replayed_through),
-        warnings=warnings_of(tx, owner, version),
+    candidate = tx.candidates.latest(owner)
+    return MonitoringReport.model_validate(
+        {
+            # Statuses of earlier versions do not have these.
+            "may_be_selection": False,
+            "classes": None,
+            **status,
+            "model": owner.name,
+            "version": version,
+            "reason": reason,
+            "alert": _alert(tx, owner, status, server),
+            "segments": [
+                {"may_be_selection": False, **part, "segment": name}
+                for name, part in status["segments"].items()
+            ],
+            "windows": [] if row is None else _windows(tx, owner, row),
+            "late_labels": 0 if row is None else row.late,
+            "assessed_at": None if row is None else row.assessed_at,
+            "events": tx.monitors.events(owner, _MAX_EVENTS),
+            "candidate": None if candidate is None else _candidate_report(candidate),
+            "adaptation": _adaptation(owner, row),
+            "captured_rows": tx.captures.totals(owner)[0],
+            "replayed_through": None if row is None else row.replayed_through,
+            "warnings": warnings_of(tx, owner, version),
+        }
     )
 
 
@@ -103,23 +97,16 @@ def get_history(
     """
     owner = tx.models.get(model)
     rows = tx.monitors.assessments(owner, limit + 1, version, _history_position(cursor))
-    following = next_cursor(rows, limit, lambda row: f"{row.started_at!r}_{row.version}")
     cohorts = tx.monitors.cohorts_at(owner, rows[:limit])
     ratio = owner.monitoring.selection_ratio
-    items = []
-    for row in rows[:limit]:
+
+    def entry(row: Assessment) -> HistoryEntry:
         parts = cohorts[row.started_at, row.version]
-        items.append(
-            HistoryEntry.model_validate(
-                {
-                    **vars(row),
-                    "start": row.started_at,
-                    "end": row.ended_at,
-                    "measured": _window(parts, ratio).measured if parts else {},
-                }
-            )
-        )
-    return HistoryPage(items=items, next_cursor=following)
+        measured = _window(parts, ratio).measured if parts else {}
+        times = {"start": row.started_at, "end": row.ended_at}
+        return HistoryEntry.model_validate({**vars(row), **times, "measured": measured})
+
+    return page_of(HistoryPage, rows, limit, lambda row: f"{row.started_at!r}_{row.version}", entry)
 
 
 def _history_position(cursor: str | None) -> tuple[float, int] | None:
@@ -205,26 +192,11 @@ def _adaptation(model: ModelRow, row: MonitorRow | None) -> dict[str, Any] | Non
     return Shadow.of(row.adaptation).report()
 
 
-def _candidate(row: Challenger | None) -> CandidateReport | None:
-    return None if row is None else _candidate_report(row)
-
-
 def _candidate_report(row: Challenger) -> CandidateReport:
     test = ScoreTest(alpha=row.alpha)
     if row.state:
         test.restore(row.state)
-    return CandidateReport.model_validate(
-        {
-            "version": row.version,
-            "verdict": row.verdict,
-            "began_at": row.began_at,
-            "evidence": test.summary(),
-        }
-    )
-
-
-def _time(seconds: float | None) -> datetime | None:
-    return None if seconds is None else utc(seconds)
+    return CandidateReport.model_validate({**vars(row), "evidence": test.summary()})
 
 
 def _windows(tx: Transaction, model: ModelRow, row: MonitorRow) -> list[WindowReport]:
@@ -248,10 +220,6 @@ def _window(cohorts: Iterable[CohortRow], selection_ratio: float) -> WindowRepor
     covered = label_coverage(sums)
     share = None if covered is None else covered.share
     summary = summarise_window(sums, weighting="traffic", selection_ratio=selection_ratio)
+    start, end = utc(first.started_at), utc(first.ended_at)
     measured = {**summary.to_dict(), "coverage": share}
-    return WindowReport(
-        start=utc(first.started_at),
-        end=utc(first.ended_at),
-        measured=measured,
-        replayed=first.replayed,
-    )
+    return WindowReport(start=start, end=end, measured=measured, replayed=first.replayed)
