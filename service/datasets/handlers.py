@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Iterator, Sequence
-from typing import Any, Literal
+from collections.abc import AsyncIterable, Iterator
+from typing import Any
 
 import msgspec
 from anyio import to_thread
@@ -35,7 +35,7 @@ async def upload_dataset(
     model: str,
     name: str,
     kind: str,
-    input: Literal["logits", "probabilities"],
+    input: Input,
     pieces: AsyncIterable[bytes],
 ) -> tuple[Dataset, bool]:
     """Receive validation logits with labels; return the data set, and whether it is new.
@@ -62,10 +62,9 @@ async def upload_dataset(
         layout |= {"format": MEDIA_TYPES[kind], "input": input}
         fields = await read_upload(survey_url, blob, count_numbers, layout, classes=owner.classes)
         summary = from_fields(fields)
-        answer = await to_thread.run_sync(
+        return await to_thread.run_sync(
             _register, store, owner, name, blob.size, kind, input, blob, summary
         )
-    return _with_warnings(*answer)
 
 
 async def reference_dataset(
@@ -125,16 +124,9 @@ async def reference_dataset(
     summary = from_fields(survey["summary"])
     with store.blobs.writer() as blob:
         await to_thread.run_sync(blob.write, manifest.to_bytes())
-        answer = await to_thread.run_sync(
+        return await to_thread.run_sync(
             _register, store, owner, name, size, MANIFEST_TYPE, input, blob, summary, uri
         )
-    return _with_warnings(*answer)
-
-
-def _with_warnings(
-    dataset: registry.Dataset, is_new: bool, warnings: Sequence[str]
-) -> tuple[Dataset, bool]:
-    return Dataset.model_validate({**vars(dataset), "warnings": warnings}), is_new
 
 
 def get_dataset_content(store: Registry, model: str, name: str) -> tuple[Dataset, Iterator[bytes]]:
@@ -161,7 +153,7 @@ def register_dataset(
     digest: str,
     size_bytes: int,
     media_type: str,
-    input: Literal["logits", "probabilities"],
+    input: Input,
     summary: DatasetSummary,
     uri: str | None = None,
 ) -> tuple[registry.Dataset, bool, list[str]]:
@@ -221,11 +213,14 @@ def _register(
     name: str,
     size_bytes: int,
     kind: str,
-    input: Literal["logits", "probabilities"],
+    input: Input,
     blob: BlobWriter,
     summary: DatasetSummary,
     uri: str | None = None,
-) -> tuple[registry.Dataset, bool, list[str]]:
-    """Store the blob, then record its name."""
+) -> tuple[Dataset, bool]:
+    """Store the blob, then record its name; return the data set, and whether it is new."""
     with store.storing(blob) as (tx, digest):
-        return register_dataset(tx, model, name, digest, size_bytes, kind, input, summary, uri)
+        row, is_new, warnings = register_dataset(
+            tx, model, name, digest, size_bytes, kind, input, summary, uri
+        )
+    return Dataset.model_validate({**vars(row), "warnings": warnings}), is_new

@@ -16,7 +16,7 @@ from recalib.files import FORMATS, MEDIA_TYPES
 from recalib.registry import Transaction
 from service.access.authenticator import current_principal
 from service.datasets import handlers
-from service.datasets.schemas import DatasetReference
+from service.datasets.schemas import Data, DatasetReference
 from service.deletion import delete_once
 from service.http.bodies import decode_json, parse_media_type, validate
 from service.http.disconnects import stop_on_disconnect
@@ -38,41 +38,6 @@ _Input = Annotated[
 _JSON = "application/json"
 #: A longer JSON body is data.
 _MAX_REFERENCE_BYTES = 64 << 10
-_LOGIT = {"type": ["number", "null"], "description": "null is a masked class."}
-_PROBABILITY = {"type": "number", "minimum": 0, "maximum": 1}
-_CLASS = {"type": "integer", "minimum": 0}
-_LABELS = {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 1}}
-
-
-def _rows(items: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of rows (N, K), or of numbers (N,) of class 1 of 2."""
-    number = {**items, "type": "number"}
-    number.pop("description", None)
-    return {
-        "anyOf": [
-            {"type": "array", "items": {"type": "array", "items": items}},
-            {"type": "array", "items": number},
-        ]
-    }
-
-
-_JSON_DATA = {
-    "title": "Data",
-    "description": "One of `logits` and `probabilities`, (N, K) or of two classes (N,), and a "
-    "label for each row; a list of K zeros and ones for each row of a multilabel model.",
-    "type": "object",
-    "properties": {
-        "logits": {**_rows(_LOGIT), "description": "Null masks a class."},
-        "probabilities": {**_rows(_PROBABILITY), "description": "In place of logits."},
-        "labels": {
-            "type": "array",
-            "items": {"anyOf": [_CLASS, _LABELS]},
-            "minItems": 1,
-            "description": "The class of each row.",
-        },
-    },
-    "required": ["labels"],
-}
 
 
 def _content(data: dict[str, Any]) -> dict[str, Any]:
@@ -80,11 +45,12 @@ def _content(data: dict[str, Any]) -> dict[str, Any]:
     return {kind: {"schema": data} if kind == _JSON else BINARY for kind in MEDIA_TYPES}
 
 
+_DATA = msgspec.json.schema_components([Data])[1]["Data"]
 _REFERENCE = DatasetReference.model_json_schema()
 _UPLOAD_BODY = {
     "requestBody": {
         "required": True,
-        "content": _content({"anyOf": [_JSON_DATA, _REFERENCE]}),
+        "content": _content({"anyOf": [_DATA, _REFERENCE]}),
     }
 }
 _DOWNLOAD: dict[int | str, dict[str, Any]] = {

@@ -1,8 +1,26 @@
-"""The request for a data set by reference."""
+"""Bodies of uploads in JSON: data, which documents the interface, and references."""
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
 from pydantic import BaseModel, ConfigDict, Field
+
+_Probability = Annotated[float, Meta(ge=0, le=1)]
+_Class, _Bit = Annotated[int, Meta(ge=0)], Annotated[int, Meta(ge=0, le=1)]
+
+
+class Data(msgspec.Struct, kw_only=True):
+    """`logits` or `probabilities`, and a label for each row."""
+
+    #: (N, K), or of two classes (N,); null masks a class.
+    logits: list[list[float | None] | float] | UnsetType = UNSET
+    #: In place of logits.
+    probabilities: list[list[_Probability] | _Probability] | UnsetType = UNSET
+    #: The class of each row; for a multilabel model a list of K zeros and ones.
+    labels: Annotated[list[_Class | list[_Bit]], Meta(min_length=1)]
 
 
 class DatasetReference(BaseModel):
