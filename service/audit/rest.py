@@ -11,7 +11,7 @@ from service.access.authenticator import current_principal
 from service.http.parameters import Cursor, Limit
 from service.http.routing import Router
 from service.pagination import decode_number, page_of
-from service.schemas.field_types import Text
+from service.schemas import Text
 from service.state import StateDependency
 
 router = Router(prefix="/v1/audit", tags=["operations"])

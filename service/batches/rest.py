@@ -25,7 +25,7 @@ from service.http.parameters import Cursor, Force, IdempotencyKey, Limit
 from service.http.routing import Router
 from service.operations import BodyLimit
 from service.pagination import decode_number, page_of
-from service.schemas.field_types import VERSION_DESCRIPTION, Text
+from service.schemas import VERSION_DESCRIPTION, Text
 from service.state import StateDependency
 
 router = Router(prefix="/v1/models/{model}/batches", tags=["batches"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict, Field
 
 from recalib.files.probabilities import ProbabilityFormat
-from service.schemas.field_types import VERSION_DESCRIPTION, Text, Version
+from service.schemas import VERSION_DESCRIPTION, Text, Version
 
 SETS_DESCRIPTION = "Whether the result also has `sets`: the prediction sets of each row."
 

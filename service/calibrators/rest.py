@@ -33,8 +33,7 @@ from service.http.routing import Router
 from service.idempotency import run_once
 from service.operations import BodyLimit
 from service.pagination import decode_number, page_of
-from service.schemas.details import DetailsUpdate
-from service.schemas.field_types import ALIAS, MAX_VERSION
+from service.schemas import ALIAS, MAX_VERSION, DetailsUpdate
 from service.state import StateDependency
 
 router = Router(prefix="/v1/models/{model}", tags=["calibrators"])

@@ -12,7 +12,7 @@ from recalib.fitting.auto import AUTO
 from recalib.maps import MAPS
 from recalib.maps.labels import LABEL_MAPS
 from recalib.objectives import OBJECTIVES
-from service.schemas.field_types import MAX_VERSION, Text
+from service.schemas import MAX_VERSION, Text
 
 #: Those of both tasks, each once.
 _MAPS = list(dict.fromkeys([*MAPS, *LABEL_MAPS, AUTO]))

@@ -13,7 +13,7 @@ from service.console.actions import Action, act_on, confirm
 from service.console.rendering import page, redirect
 from service.console.routing import router
 from service.console.visits import SignedIn, Visit, number_field
-from service.schemas.field_types import Text
+from service.schemas import Text
 
 _DAY_SECONDS = 86_400.0
 #: Limits and their units.

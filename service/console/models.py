@@ -28,7 +28,7 @@ from service.console.visits import SignedIn, Visit
 from service.datasets.rest import list_datasets
 from service.models.rest import get_model
 from service.monitoring.rest import get_monitoring, list_monitoring_history
-from service.schemas.field_types import Text
+from service.schemas import Text
 
 _PAGE_ROWS = 50
 Number = Annotated[int, Query(ge=1, le=100_000)]

@@ -26,7 +26,7 @@ from service.http.routing import Router
 from service.idempotency import run_once
 from service.operations import UPLOAD
 from service.pagination import decode_cursor, page_of
-from service.schemas.details import DetailsUpdate
+from service.schemas import DetailsUpdate
 from service.state import StateDependency
 
 router = Router(prefix="/v1/models/{model}/datasets", tags=["datasets"])

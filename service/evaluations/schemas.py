@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.schemas.field_types import Text, Version
+from service.schemas import Text, Version
 
 #: The page has a section for each version; more are hard to compare.
 MAX_VERSIONS = 8

@@ -17,7 +17,7 @@ from recalib.registry import Registry, Transaction, check_name
 from service.access.authenticator import current_principal
 from service.event_feed import EventFeed
 from service.pagination import decode_number, next_cursor
-from service.schemas.event_types import check_event_types
+from service.schemas import check_event_types
 
 EventOrder = Literal["newest", "oldest"]
 

@@ -11,7 +11,7 @@ from service.events import handlers
 from service.events.handlers import EventFilter, EventOrder
 from service.http.parameters import Cursor, Limit
 from service.http.routing import Router
-from service.schemas.field_types import Text
+from service.schemas import Text
 from service.state import StateDependency
 
 router = Router(prefix="/v1", tags=["events"])

@@ -17,8 +17,7 @@ from service.http.routing import Router
 from service.idempotency import run_once
 from service.models.schemas import ModelCreate, ModelPage, ModelUpdate
 from service.pagination import decode_cursor, page_of
-from service.schemas.field_types import Text
-from service.schemas.model import Model
+from service.schemas import Model, Text
 from service.state import StateDependency
 from service.validation_warnings import warnings_of
 

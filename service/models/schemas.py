@@ -12,9 +12,7 @@ from recalib.core.card import PredictionPolicy
 from recalib.core.field_types import NAME, UNIQUE, Interval
 from recalib.core.monitoring_settings import MonitoringSettings
 from recalib.core.retention_settings import RetentionSettings
-from service.schemas.details import DetailsUpdate
-from service.schemas.field_types import Text
-from service.schemas.model import Model
+from service.schemas import DetailsUpdate, Model, Text
 
 MAX_CLASSES = 1_000_000
 

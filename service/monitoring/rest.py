@@ -24,8 +24,7 @@ from service.monitoring import handlers
 from service.monitoring.replays import upload_replay
 from service.monitoring.schemas import CandidateDrop
 from service.operations import UPLOAD
-from service.schemas.field_types import MAX_VERSION, VERSION_DESCRIPTION, Text
-from service.schemas.model import Model
+from service.schemas import MAX_VERSION, VERSION_DESCRIPTION, Model, Text
 from service.serving.loaded_calibrators import CHAMPION
 from service.state import StateDependency
 from service.validation_warnings import warnings_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, Field
 
-from service.schemas.field_types import MAX_VERSION, Text
+from service.schemas import MAX_VERSION, Text
 
 
 class CandidateDrop(BaseModel):

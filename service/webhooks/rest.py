@@ -20,7 +20,7 @@ from service.http.parameters import Cursor, IdempotencyKey, Limit
 from service.http.routing import Router
 from service.idempotency import EmptyRequest, run_once
 from service.pagination import decode_cursor, decode_number, page_of
-from service.schemas.event_types import check_event_types
+from service.schemas import check_event_types
 from service.state import StateDependency
 from service.webhooks.schemas import SecretRotation, WebhookChange, WebhookCreate
 

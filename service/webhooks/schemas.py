@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict, Field
 
 from recalib.webhooks import Format
-from service.schemas.field_types import Text
+from service.schemas import Text
 
 
 class WebhookCreate(BaseModel):

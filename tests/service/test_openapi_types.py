@@ -12,7 +12,7 @@ from recalib.core.field_types import NAME, Documented
 from recalib.core.resource_names import check_alias
 from recalib.errors import InputError
 from recalib.registry import is_name
-from service.schemas.field_types import ALIAS
+from service.schemas import ALIAS
 from tests.service.conftest import Service
 
 pytestmark = pytest.mark.sqlite_only

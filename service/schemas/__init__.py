@@ -1,1 +1,0 @@
-"""Schemas and field types that several features share."""
