@@ -10,7 +10,7 @@ from recalib.contract.base import utc
 from recalib.contract.models import Deletion
 from recalib.registry import Transaction
 from service.access.authenticator import current_principal
-from service.access.visible_jobs import job_of_model
+from service.access.caller_jobs import job_of_model
 from service.idempotency import run_once
 from service.state import State
 

@@ -17,8 +17,7 @@ from recalib.files.probabilities import ProbabilityFormat
 from recalib.registry import Model, Registry, Transaction
 from recalib.registry.job_kinds import BATCH
 from service.access.authenticator import current_principal
-from service.access.job_queue import enqueue
-from service.access.visible_jobs import job_of_model
+from service.access.caller_jobs import enqueue, job_of_model
 from service.batches.schemas import BatchCreate
 from service.calibration import THRESHOLDS, missing_thresholds, versions_with_thresholds
 from service.idempotency import run_once

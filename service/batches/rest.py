@@ -15,12 +15,12 @@ from recalib.errors import InputError
 from recalib.files import FORMATS, MEDIA_TYPES, Input
 from recalib.files.probabilities import PROBABILITY_FORMATS, ProbabilityFormat
 from recalib.registry.job_kinds import BATCH
-from service.access.visible_jobs import job_of_model
+from service.access.caller_jobs import job_of_model
 from service.batches import handlers
 from service.batches.schemas import ACCEPTED_DESCRIPTION, SETS_DESCRIPTION, BatchCreate
 from service.deletion import delete_job
 from service.http.bodies import decode_json, parse_media_type, validate
-from service.http.openapi import BINARY
+from service.http.openapi import BINARY, request_body
 from service.http.parameters import Cursor, Force, IdempotencyKey, Limit
 from service.http.routing import Router
 from service.operations import BodyLimit
@@ -38,16 +38,13 @@ _ROWS = {
     "description": "Rows; the query has the other fields.",
     "anyOf": [{"required": ["logits"]}, {"required": ["probabilities"]}],
 }
-_BODY = {
-    "requestBody": {
-        "required": True,
-        "description": "The name of a data set as JSON; or a file with the rows, whose labels are "
-        "not needed. The parameters of the query are those of an upload. JSON has a size limit: "
-        "use another format for larger files.",
-        "content": {_JSON: {"schema": {"anyOf": [BatchCreate.model_json_schema(), _ROWS]}}}
-        | dict.fromkeys(_UPLOADS, BINARY),
-    }
-}
+_BODY = request_body(
+    {_JSON: {"schema": {"anyOf": [BatchCreate.model_json_schema(), _ROWS]}}}
+    | dict.fromkeys(_UPLOADS, BINARY),
+    "The name of a data set as JSON; or a file with the rows, whose labels are not needed. The "
+    "parameters of the query are those of an upload. JSON has a size limit: use another format for "
+    "larger files.",
+)
 _MEDIA_TYPES: dict[str, str] = {name: FORMATS[name].media_types[0] for name in PROBABILITY_FORMATS}
 _CONTENT: dict[int | str, dict[str, Any]] = {
     200: {"content": dict.fromkeys(_MEDIA_TYPES.values(), BINARY)}

@@ -23,7 +23,7 @@ from recalib.sets.rejection import check_not_folds
 from recalib.sets.splits import check_folds
 from recalib.shift.prior import class_weights
 from service.access.authenticator import current_principal
-from service.access.job_queue import enqueue
+from service.access.caller_jobs import enqueue
 from service.calibrators.schemas import SET_FIELDS, AliasSet, CalibratorCreate
 from service.calibrators.upload import Upload
 from service.serving.loaded_calibrators import CHAMPION

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any
+from typing import Annotated
 
 from anyio import to_thread
 from fastapi import Query, Response
@@ -63,15 +63,15 @@ async def models(
 async def model(visit: SignedIn, model: str) -> Response:
     """Show the state of the champion, what to do, and what happened."""
     prepare_pictures(visit)
-    facts, report, aliases, history = await asyncio.gather(
+    facts, report, aliases, changes = await asyncio.gather(
         visit.call(get_model, model=model),
         visit.call(get_monitoring, model=model),
         visit.call(list_aliases, model=model),
-        _champion_history(visit, model),
+        visit.call(get_alias_history, model=model, alias="champion", limit=20),
     )
     return page(
         visit, "model", tab="overview", model=facts, report=report, aliases=aliases.items,
-        history=history, rivals=await _rivals(visit, report),
+        history=changes.items, rivals=await _rivals(visit, report),
     )  # fmt: skip
 
 
@@ -88,11 +88,6 @@ async def _rivals(visit: Visit, report: MonitoringReport) -> dict[str, Calibrato
         )
     )
     return dict(zip(numbers, found, strict=True))
-
-
-async def _champion_history(visit: Visit, model: str) -> list[Any]:
-    changes = await visit.call(get_alias_history, model=model, alias="champion", limit=20)
-    return list(changes.items)
 
 
 @router.get("/models/{model}/monitoring")

@@ -20,7 +20,7 @@ from service.datasets.schemas import Data, DatasetReference
 from service.deletion import delete_once
 from service.http.bodies import decode_json, parse_media_type, validate
 from service.http.disconnects import stop_on_disconnect
-from service.http.openapi import BINARY, problems
+from service.http.openapi import BINARY, problems, request_body
 from service.http.parameters import Cursor, Force, IdempotencyKey, Limit
 from service.http.routing import Router
 from service.idempotency import run_once
@@ -47,12 +47,7 @@ def _content(data: dict[str, Any]) -> dict[str, Any]:
 
 _DATA = msgspec.json.schema_components([Data])[1]["Data"]
 _REFERENCE = DatasetReference.model_json_schema()
-_UPLOAD_BODY = {
-    "requestBody": {
-        "required": True,
-        "content": _content({"anyOf": [_DATA, _REFERENCE]}),
-    }
-}
+_UPLOAD_BODY = request_body(_content({"anyOf": [_DATA, _REFERENCE]}))
 _DOWNLOAD: dict[int | str, dict[str, Any]] = {
     200: {"content": _content({"$ref": "#/components/schemas/Data"})}
 }

@@ -17,8 +17,7 @@ from recalib.files import MEDIA_TYPES
 from recalib.registry import Model, Registry, Transaction
 from recalib.registry.job_kinds import EVALUATE
 from service.access.authenticator import current_principal
-from service.access.job_queue import enqueue
-from service.access.visible_jobs import job_of_model
+from service.access.caller_jobs import enqueue, job_of_model
 from service.evaluations.schemas import MAX_VERSIONS, EvaluationCreate
 from service.reader_pool import reader_pool
 from service.upload_checks import check_columns

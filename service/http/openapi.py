@@ -6,7 +6,7 @@ FastAPI documents a single error, a 422 in its own format, which this server nev
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -73,6 +73,17 @@ _PARAMETERS = {
 
 #: The content of a body of bytes.
 BINARY = {"schema": {"type": "string", "format": "binary"}}
+
+
+def request_body(content: Mapping[str, Any], description: str = "") -> dict[str, Any]:
+    """Return the addition to a route that reads its body itself.
+
+    Parameters
+    ----------
+    content: what describes the body, by media type.
+    """
+    described = {"description": description} if description else {}
+    return {"requestBody": {"required": True, **described, "content": content}}
 
 
 def query_parameter(name: str, description: str, **schema: Any) -> dict[str, Any]:

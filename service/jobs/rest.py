@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from recalib.contract.jobs import Job, JobPage, JobState
 from service.access.authenticator import current_principal
-from service.access.visible_jobs import visible_job
+from service.access.caller_jobs import visible_job
 from service.http.openapi import problems
 from service.http.parameters import Cursor, IdempotencyKey, Limit
 from service.http.routing import Router

@@ -15,7 +15,7 @@ from recalib.errors import TooLargeError
 from recalib.files.json import decode
 from service.calibration import get_version
 from service.http.bodies import parse_media_type
-from service.http.openapi import problems
+from service.http.openapi import problems, request_body
 from service.http.parameters import IdempotencyKey
 from service.http.routing import Router
 from service.labels import handlers, observations, traffic_sums
@@ -49,29 +49,19 @@ _observations = msgspec.json.Decoder(_LargeObservations)
 _classes = msgspec.json.Decoder(list[RowLabel])
 _times = msgspec.json.Decoder(list[float])
 _groups = msgspec.json.Decoder(list[str])
-_LABELS_BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            _JSON: {
-                "schema": {
-                    "type": "array",
-                    "items": msgspec.json.schema_components([LateLabel])[1]["LateLabel"],
-                }
+_LABELS_BODY = request_body(
+    {
+        _JSON: {
+            "schema": {
+                "type": "array",
+                "items": msgspec.json.schema_components([LateLabel])[1]["LateLabel"],
             }
-        },
+        }
     }
-}
-
-
-_OBSERVATIONS_BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            _JSON: {"schema": msgspec.json.schema_components([Observations])[1]["Observations"]}
-        },
-    }
-}
+)
+_OBSERVATIONS_BODY = request_body(
+    {_JSON: {"schema": msgspec.json.schema_components([Observations])[1]["Observations"]}}
+)
 
 
 @router.operation(
@@ -143,14 +133,7 @@ async def add_traffic(
     """
     loaded = await get_version(state.calibrators, model, calibrator)
 
-    def act() -> TrafficAnswer:
-        bucket_seconds = state.calibrators.traffic.bucket_seconds
-        with state.registry.transaction() as tx:
-            return traffic_sums.add_traffic(
-                tx, loaded, body, bucket_seconds=bucket_seconds, key=idempotency_key
-            )
-
-    return await to_thread.run_sync(act)
+    return await to_thread.run_sync(traffic_sums.add_traffic, state, loaded, body, idempotency_key)
 
 
 def _add_observations(state: State, loaded: LoadedCalibrator, body: bytes) -> bytes:

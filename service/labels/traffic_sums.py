@@ -11,10 +11,11 @@ from recalib.core.arrays import Floats
 from recalib.core.time_buckets import bucket_start
 from recalib.drift.reference_histogram import reference_edges, reference_target
 from recalib.errors import InputError
-from recalib.registry import Model, TrafficCount, Transaction, merge_counts
+from recalib.registry import Model, TrafficCount, merge_counts
 from service.idempotency import run_once
 from service.labels.schemas import TrafficBucket, TrafficSums
 from service.serving.loaded_calibrators import LoadedCalibrator
+from service.state import State
 
 #: Maximum clock difference of sender and database, as for prediction ids.
 _SKEW_SECONDS = 300.0
@@ -23,12 +24,7 @@ _ROUNDING = 1e-5
 
 
 def add_traffic(
-    tx: Transaction,
-    loaded: LoadedCalibrator,
-    sums: TrafficSums,
-    *,
-    bucket_seconds: int,
-    key: str | None,
+    state: State, loaded: LoadedCalibrator, sums: TrafficSums, key: str | None
 ) -> TrafficAnswer:
     """Add predictions that another program made with a calibrator to the counts of traffic.
 
@@ -36,7 +32,6 @@ def add_traffic(
 
     Parameters
     ----------
-    bucket_seconds: largest length of a bucket of the registry.
     key: idempotency key; without it, a repeated request counts twice.
 
     Raises
@@ -46,28 +41,34 @@ def add_traffic(
         future, or the model is multilabel.
     ConflictError: the key was used for another request.
     """
-    model = tx.models.get(loaded.model)
-    model.check_multiclass("sums of traffic")
+    bucket_seconds = state.calibrators.traffic.bucket_seconds
+    with state.registry.transaction() as tx:
+        model = tx.models.get(loaded.model)
+        model.check_multiclass("sums of traffic")
+        now = tx.clock()
+        _check_sums(sums, loaded, now)
+        read = tx.monitors.through(model, [loaded.version]).get(loaded.version, 0.0)
+        oldest = max(now - model.monitoring.maturity_seconds, read)
+
+        def act() -> TrafficAnswer:
+            current = [bucket for bucket in sums.buckets if bucket.started_at >= oldest]
+            segment = loaded.stream.segment_of(sums.segment)
+            tx.traffic.add(merge_counts(_counts(model, loaded, current, segment, bucket_seconds)))
+            accepted = _predictions(current)
+            return TrafficAnswer(accepted=accepted, expired=_predictions(sums.buckets) - accepted)
+
+        operation = f"add_traffic {loaded.model} {loaded.version}"
+        return run_once(tx, key, operation, sums, 200, TrafficAnswer, act)
+
+
+def _check_sums(sums: TrafficSums, loaded: LoadedCalibrator, now: float) -> None:
     target = reference_target(loaded.calibrator.card)
     if sums.target != target:
         accepted = f"{target}, as `confidences.target` of the calibrator's card"
         raise InputError("target", found=sums.target, accepted=accepted)
     edges = np.array([0.0, *reference_edges(loaded.calibrator.card), 1.0])
-    now = tx.clock()
     for number, bucket in enumerate(sums.buckets):
         _check(bucket, f"buckets[{number}]", edges, now)
-    read = tx.monitors.through(model, [loaded.version]).get(loaded.version, 0.0)
-    oldest = max(now - model.monitoring.maturity_seconds, read)
-
-    def act() -> TrafficAnswer:
-        current = [bucket for bucket in sums.buckets if bucket.started_at >= oldest]
-        segment = loaded.stream.segment_of(sums.segment)
-        tx.traffic.add(merge_counts(_counts(model, loaded, current, segment, bucket_seconds)))
-        accepted = _predictions(current)
-        return TrafficAnswer(accepted=accepted, expired=_predictions(sums.buckets) - accepted)
-
-    operation = f"add_traffic {loaded.model} {loaded.version}"
-    return run_once(tx, key, operation, sums, 200, TrafficAnswer, act)
 
 
 def _predictions(buckets: Sequence[TrafficBucket]) -> int:

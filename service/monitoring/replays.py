@@ -19,7 +19,7 @@ from recalib.registry import Model, Registry, Transaction
 from recalib.registry.job_kinds import REPLAY
 from recalib.replay import LogSummary, ModelLogOptions
 from service.access.authenticator import current_principal
-from service.access.job_queue import enqueue
+from service.access.caller_jobs import enqueue
 from service.idempotency import run_once
 from service.serving.loaded_calibrators import CHAMPION
 from service.upload_checks import count_log_numbers, survey_log

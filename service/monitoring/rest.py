@@ -14,9 +14,9 @@ from recalib.core.monitoring_settings import MonitoringSettings
 from recalib.errors import ConflictError
 from recalib.registry.job_kinds import REFIT
 from service.access.authenticator import current_principal
-from service.access.job_queue import enqueue
+from service.access.caller_jobs import enqueue
 from service.http.bodies import parse_media_type
-from service.http.openapi import BINARY
+from service.http.openapi import BINARY, request_body
 from service.http.parameters import Cursor, IdempotencyKey, Limit
 from service.http.routing import Router
 from service.idempotency import EmptyRequest, run_once
@@ -33,14 +33,11 @@ router = Router(prefix="/v1/models/{model}/monitoring", tags=["monitoring"])
 
 #: The first bytes tell Parquet from CSV. Many tools know the last type only.
 _MEDIA_TYPES = ("application/vnd.apache.parquet", "text/csv", "application/octet-stream")
-_LOG = {
-    "requestBody": {
-        "required": True,
-        "description": "Predictions, a Parquet or CSV file with the columns of `recalib replay`; "
-        "of a multilabel model those of `recalib replay --task multilabel`.",
-        "content": dict.fromkeys(_MEDIA_TYPES, BINARY),
-    }
-}
+_LOG = request_body(
+    dict.fromkeys(_MEDIA_TYPES, BINARY),
+    "Predictions, a Parquet or CSV file with the columns of `recalib replay`; of a multilabel "
+    "model those of `recalib replay --task multilabel`.",
+)
 
 
 @router.operation("GET", "", "fit")

@@ -14,8 +14,7 @@ from recalib.registry import Model, Registry, Transaction
 from recalib.registry.job_kinds import TRAIN
 from recalib.settings import Settings
 from service.access.authenticator import current_principal
-from service.access.job_queue import enqueue
-from service.access.visible_jobs import visible_job
+from service.access.caller_jobs import enqueue, visible_job
 from service.idempotency import run_once
 
 #: Maximum depth of tables in the free parts of a recipe.
