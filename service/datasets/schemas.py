@@ -9,7 +9,8 @@ from msgspec import UNSET, Meta, UnsetType
 from pydantic import BaseModel, ConfigDict, Field
 
 _Probability = Annotated[float, Meta(ge=0, le=1)]
-_Class, _Bit = Annotated[int, Meta(ge=0)], Annotated[int, Meta(ge=0, le=1)]
+_Class = Annotated[int, Meta(ge=0)]
+_Bit = Annotated[int, Meta(ge=0, le=1)]
 
 
 class Data(msgspec.Struct, kw_only=True):
