@@ -13,35 +13,11 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationError,
-    model_validator,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from recalib.core.violations import accepted_values
 from recalib.errors import InputError
 from recalib.losses import PRIMARY, SECONDARY, SOFT_LABELS, WHOLE_BATCH
-
-__all__ = [
-    "Calibrate",
-    "Dense",
-    "Interleave",
-    "LossPart",
-    "Mixing",
-    "ModelPart",
-    "Optimiser",
-    "Range",
-    "Recipe",
-    "Schedule",
-    "Stop",
-    "Tune",
-    "check_server_recipe",
-    "read_recipe",
-]
 
 # Literals made from the catalogue of losses, which mypy cannot follow.
 if TYPE_CHECKING:

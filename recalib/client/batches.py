@@ -14,14 +14,7 @@ from recalib.client.drivers import Listing
 from recalib.client.jobs import id_of
 from recalib.client.operations import Flow, Request, Session
 from recalib.client.progress import Progress, progress_reporter
-from recalib.client.retry import (
-    fetch,
-    idempotency_headers,
-    path,
-    read,
-    send_checked,
-    without_none,
-)
+from recalib.client.retry import fetch, idempotency_headers, path, read, send_checked, without_none
 from recalib.client.uploads import array_upload, file_upload
 from recalib.contract.base import Page
 from recalib.contract.jobs import Batch, Job

@@ -29,17 +29,8 @@ from recalib.client import (
     updates,
     webhooks,
 )
-from recalib.client.drivers import (
-    AsyncDriver,
-    ListOperation,
-    Operation,
-    SyncDriver,
-)
-from recalib.client.errors import (
-    InvalidResponseError,
-    ServerTimeoutError,
-    UnreachableError,
-)
+from recalib.client.drivers import AsyncDriver, ListOperation, Operation, SyncDriver
+from recalib.client.errors import InvalidResponseError, ServerTimeoutError, UnreachableError
 from recalib.client.operations import Deadline, Request, Response, Retries, Session, Sink, Stream
 from recalib.core.packages import optional_packages
 from recalib.errors import InputError

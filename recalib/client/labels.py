@@ -15,14 +15,7 @@ from recalib.client.class_columns import read_scores
 from recalib.client.errors import InvalidResponseError, RequestTooLargeError
 from recalib.client.operations import Flow, Request, Session
 from recalib.client.results import Labelled
-from recalib.client.retry import (
-    JSON,
-    encode_json,
-    fetch,
-    path,
-    read_struct,
-    send_checked,
-)
+from recalib.client.retry import JSON, encode_json, fetch, path, read_struct, send_checked
 from recalib.client.times import Times, check_times
 from recalib.contract.labels import LabelOutcome
 from recalib.contract.labels import TrafficAnswer as CountedTraffic

@@ -21,21 +21,6 @@ if TYPE_CHECKING:  # the card imports NumPy, which `--help` does not need
     from recalib.core.card import AutoChoice, CandidateResult, MetricValue
     from recalib.metrics.evaluation import Evaluation
 
-__all__ = [
-    "candidates_table",
-    "comparison_table",
-    "is_percentage",
-    "metrics_table",
-    "name_options",
-    "narrow_table",
-    "print_json",
-    "progress",
-    "say",
-    "segments_table",
-    "show",
-    "warn",
-]
-
 
 #: An argument of a function, such as task="multilabel".
 _ARGUMENT = re.compile(r'\b([a-z_]+)="([a-z_]+)"')
