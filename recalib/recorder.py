@@ -22,7 +22,7 @@ from recalib.api.fit import fit
 from recalib.calibrator import Calibrator
 from recalib.core.arrays import check_labels, check_logits, check_probabilities
 from recalib.core.inputs import as_array, counted_rows, score_matrix
-from recalib.core.options import unknown_name
+from recalib.core.options import check_names
 from recalib.core.packages import optional_packages
 from recalib.errors import InputError, RecalibError, RecalibWarning
 from recalib.files import write_npz
@@ -90,9 +90,7 @@ class CalibrationRecorder:
             accepted = "the name of a folder, which gets metrics.jsonl"
             raise InputError("folder", found=str(folder), accepted=accepted)
         self._metrics = None if metrics is None else tuple(metrics)
-        for name in self._metrics or ():
-            if name not in METRICS:
-                raise unknown_name("metrics", name, METRICS)
+        check_names("metrics", self._metrics or (), METRICS)
         if map is not None:
             resolve_fit(map, "nll", {})
         self.map = map

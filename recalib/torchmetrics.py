@@ -23,7 +23,7 @@ from recalib.core.arrays import (
     probability_resemblance,
 )
 from recalib.core.inputs import as_array, score_matrix
-from recalib.core.options import unknown_name
+from recalib.core.options import check_names
 from recalib.core.packages import optional_packages
 from recalib.errors import InputError, RecalibWarning
 from recalib.metrics import METRICS, Predictions, State, StreamingMetric
@@ -87,8 +87,7 @@ class CalibrationMetric(torchmetrics.Metric):
         **options: Any,
     ) -> None:
         super().__init__(**options)
-        if name not in METRICS:
-            raise unknown_name("metrics", name, METRICS)
+        check_names("metrics", [name], METRICS)
         if name not in (names := _names(classes)):
             found = f"{name} of {classes} classes"
             raise InputError("metrics", found=found, accepted=f"one of {', '.join(names)}")

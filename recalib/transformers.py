@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.core.inputs import as_array
-from recalib.core.options import unknown_name
+from recalib.core.options import check_names
 from recalib.errors import InputError
 from recalib.metrics import METRICS
 from recalib.metrics.evaluate import evaluate
@@ -134,9 +134,7 @@ def compute_metrics(
     {'accuracy': 1.0}
     """
     names = None if metrics is None else tuple(metrics)
-    for name in names or ():
-        if name not in METRICS:
-            raise unknown_name("metrics", name, METRICS)
+    check_names("metrics", names or (), METRICS)
 
     def compute(prediction: Any) -> dict[str, float]:
         rows, y = _rows_of(prediction)

@@ -160,7 +160,7 @@ def metric_names(
     ------
     InputError: an unknown name, or --metrics and --all.
     """
-    from recalib.core.options import unknown_name
+    from recalib.core.options import check_names
 
     names = split_names(metrics)
     if metrics is None:
@@ -168,9 +168,7 @@ def metric_names(
     if names is None or all_metrics:
         found = "--all too" if all_metrics else repr(metrics)
         raise InputError("metrics", found=found, accepted="names, separated by commas")
-    for name in names:
-        if name not in (all_names := list(known)):
-            raise unknown_name("metrics", name, all_names)
+    check_names("metrics", names, known)
     return names
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from recalib.cli import options
 from recalib.cli.context import load_settings, open_registry
+from recalib.contract.base import utc
 from recalib.reporting.terminal import show
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def audit(
 
 
 def _describe(entry: AuditEntry) -> str:
-    at = datetime.fromtimestamp(entry.at, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    at = f"{utc(entry.at):%Y-%m-%d %H:%M:%S}"
     of_model = "" if entry.model in (None, entry.target) else f" of {entry.model}"
     refused = "" if entry.result == "done" else " (refused)"
     detail = f": {entry.detail}" if entry.detail else ""

@@ -10,10 +10,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
+from pyarrow import parquet
+from scipy.special import softmax
 
 from recalib.client import Client
 
@@ -56,7 +59,7 @@ def load_month(url: str, folder: Path, at: Callable[[str], None]) -> None:
             at(f"{network.name}: fitting")
             _fit(client, network, "validation", random)
             at(f"{network.name}: replaying a month")
-            log = folder / f"{network.name}.csv"
+            log = folder / f"{network.name}.parquet"
             _write_log(log, network, random)
             job = client.replay(network.name, log, to_now=True, progress=False)
             client.wait(job, progress=False)
@@ -88,7 +91,7 @@ def _draw(
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Return logits (N, K) that are right with temperature `_SHARPNESS`, and labels (N,)."""
     scores = 2.2 * random.normal(size=(rows, len(network.prior))) + np.log(network.prior)
-    true = _softmax(scores)
+    true = softmax(scores, axis=1)
     labels = (true.cumsum(axis=1) > random.random((rows, 1))).argmax(axis=1)
     return _SHARPNESS * scores, labels
 
@@ -98,22 +101,14 @@ def _write_log(path: Path, network: _Network, random: np.random.Generator) -> No
     scores, labels = _draw(network, _ROWS, random)
     scores /= _SHARPNESS
     scores[_ROWS * 2 // 3 :] *= network.drift
-    probabilities = _softmax(scores)
+    probabilities = softmax(scores, axis=1)
     times = time.time() - _DAYS * 86_400 * (1 - np.arange(_ROWS) / _ROWS)
     label_times = times + random.exponential(4 * 3600.0, _ROWS)
-    names = ["time", "label", "label_time"]
-    names += [f"probability_{k}" for k in range(len(network.prior))]
-    known = random.random(_ROWS) < 0.8
-    columns: list[Any] = [times, np.where(known, labels, -1), label_times]
-    with path.open("w") as file:
-        file.write(",".join(names) + "\n")
-        for row, (at, label, label_time) in enumerate(zip(*columns, strict=True)):
-            late = f"{label},{label_time:.3f}" if known[row] else ","
-            shares = ",".join(f"{share:.6f}" for share in probabilities[row])
-            file.write(f"{at:.3f},{late},{shares}\n")
-
-
-def _softmax(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    powers = np.exp(scores - scores.max(axis=1, keepdims=True))
-    shares: NDArray[np.float64] = powers / powers.sum(axis=1, keepdims=True)
-    return shares
+    unknown = random.random(_ROWS) >= 0.8
+    columns = {
+        "time": times,
+        "label": pa.array(labels, mask=unknown),
+        "label_time": pa.array(label_times, mask=unknown),
+    }
+    columns |= {f"probability_{k}": shares for k, shares in enumerate(probabilities.T)}
+    parquet.write_table(pa.table(columns), path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +11,7 @@ import typer
 from recalib.cli import options
 from recalib.cli.context import create_home, current_actor, load_settings, open_registry
 from recalib.cli.sections import SectionedGroup
+from recalib.contract.base import utc
 from recalib.core.access import SCOPES, ApiKey, Limits, check_secret
 from recalib.errors import InputError
 from recalib.reporting.terminal import print_json, show, warn
@@ -186,11 +186,5 @@ def _describe_limits(key: ApiKey) -> list[str]:
 
 
 def _dates(key: ApiKey) -> str:
-    created = f"made {_format_day(key.created_at)}"
-    if key.expires_at is None:
-        return created
-    return f"{created}, expires {_format_day(key.expires_at)}"
-
-
-def _format_day(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d")
+    expires = "" if key.expires_at is None else f", expires {utc(key.expires_at):%Y-%m-%d}"
+    return f"made {utc(key.created_at):%Y-%m-%d}{expires}"

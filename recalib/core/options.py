@@ -78,6 +78,14 @@ def configure(
         raise InputError("options", found=str(error), accepted=f"options of {name}") from None
 
 
+def check_names(field: str, names: Iterable[str], known: Iterable[str]) -> None:
+    """Raise `InputError` for a name that is not known."""
+    members = list(known)
+    for name in names:
+        if name not in members:
+            raise unknown_name(field, name, members)
+
+
 def unknown_name(field: str, name: object, names: Iterable[str]) -> InputError:
     """Return the error for a name that is not among `names`; it suggests the nearest.
 

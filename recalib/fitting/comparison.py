@@ -23,7 +23,7 @@ from recalib.core.card import AutoChoice, CandidateResult, MetricValue, Predicti
 from recalib.core.html_table import html_table
 from recalib.core.inputs import as_array
 from recalib.core.masks import mask_constants
-from recalib.core.options import options_of, unknown_name
+from recalib.core.options import check_names, options_of
 from recalib.drift.target import pairs_of_rows
 from recalib.errors import InputError
 from recalib.files import LabelledData
@@ -132,9 +132,7 @@ def compatible_pairs(
 
 def _known_names(field: str, names: Iterable[str] | None, known: list[str]) -> list[str]:
     selected = known if names is None else list(names)
-    for name in selected:
-        if name not in known:
-            raise unknown_name(field, name, known)
+    check_names(field, selected, known)
     return selected
 
 

@@ -21,7 +21,7 @@ from recalib.core.arrays import (
     repeated_rows,
 )
 from recalib.core.inputs import as_array
-from recalib.core.options import check_choice, unknown_name
+from recalib.core.options import check_choice, check_names
 from recalib.core.segment_columns import segment_masks
 from recalib.errors import CorruptError, InputError
 from recalib.files import Input
@@ -397,9 +397,8 @@ def _select(names: Iterable[str] | None, bins: int, classes: int) -> dict[str, M
     if names is None:
         names = [name for name, make in known.items() if not make.on_request]
     selected = [names] if isinstance(names, str) else list(names)
+    check_names("metrics", selected, METRICS)
     for name in selected:
-        if name not in METRICS:
-            raise unknown_name("metrics", name, METRICS)
         if name not in known:
             found = f"{name}, which is not defined for {classes} classes"
             raise InputError("metrics", found=found, accepted=", ".join(known))

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from recalib.core.arrays import Floats, WeightKind, check_weights, repeated_rows
 from recalib.core.label_arrays import label_log_odds
-from recalib.core.options import check_choice, unknown_name
+from recalib.core.options import check_choice, check_names
 from recalib.files import Input
 from recalib.metrics import METRICS, Estimate, Predictions
 from recalib.metrics.evaluate import measure_all
@@ -129,9 +129,7 @@ def evaluate_labels(
     """
     named = [metrics] if isinstance(metrics, str) else metrics
     names = list(_DEFAULT if named is None else named)
-    for name in names:
-        if name not in LABEL_METRICS:
-            raise unknown_name("metrics", name, LABEL_METRICS)
+    check_names("metrics", names, LABEL_METRICS)
     check_choice("weight_kind", weight_kind, WeightKind)
     if sample_weight is not None and weight_kind == "counts":
         rows = repeated_rows(sample_weight, rows=len(predictions), field="sample_weight")

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.metadata_routing import MetadataRequest
 
-from recalib.core.options import unknown_name
+from recalib.core.options import check_names
 from recalib.metrics import METRICS
 from recalib.metrics.base import UndefinedMetricError
 from recalib.metrics.evaluate import evaluate
@@ -33,9 +33,7 @@ class Scorer:
         self.bins = bins
         self.set_score_request(sample_weight=None)
         self._names = [metrics] if isinstance(metrics, str) else list(metrics)
-        for name in self._names:
-            if name not in METRICS:
-                raise unknown_name("metrics", name, list(METRICS))
+        check_names("metrics", self._names, METRICS)
 
     def __repr__(self) -> str:
         return f"make_scorer({self.metrics!r}, bins={self.bins})"

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from recalib.calibrator import Calibrator
 from recalib.core.arrays import Floats
 from recalib.core.label_arrays import label_log_odds
-from recalib.core.options import unknown_name
+from recalib.core.options import check_names
 from recalib.errors import InputError
 from recalib.files import Input
 from recalib.fitting.cross_validation import (
@@ -86,9 +86,7 @@ def create_label_report(
     ------
     InputError: an unknown map, fewer than five rows for fits, or rows that are not valid.
     """
-    for name in maps or ():
-        if name not in LABEL_MAPS:
-            raise unknown_name("maps", name, LABEL_MAPS)
+    check_names("maps", maps or (), LABEL_MAPS)
     rows, labels = validation.data.logits, validation.data.labels
     names = [name for name in LABEL_MAPS if name == "identity" or not maps or name in maps]
     log_odds = rows if input == "logits" else label_log_odds(rows)
