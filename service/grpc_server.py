@@ -18,9 +18,9 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from grpc_health.v1 import health_pb2
 
 from recalib.settings import Settings
-from service.batches.rpc import Batches
-from service.datasets.rpc import Datasets
-from service.events.rpc import Events
+from service.batches.rpc import create_batch
+from service.datasets.rpc import upload_dataset
+from service.events.rpc import stream_events
 from service.grpc.bridge import bridged
 from service.grpc.generated.recalib.v1 import recalib_pb2
 from service.grpc.generated.recalib.v2wire import inference_pb2
@@ -28,17 +28,20 @@ from service.grpc.reflection import REFLECTION, Reflection
 from service.grpc.rpc import handler_of, method_name
 from service.health.rpc import Health
 from service.inference.rpc import WIRE_NAME, Inference
-from service.labels.rpc import Labels
-from service.monitoring.rpc import Monitoring
+from service.labels.rpc import add_labels, add_observations
+from service.monitoring.rpc import create_replay
 from service.operations import OPERATIONS
-from service.predict.rpc import Calibration
+from service.predict.rpc import calibrate, calibrate_stream
 from service.state import State
 
 log = logging.getLogger(__name__)
 
 _MAX_CONNECTIONS = 1000
 #: RPCs of `recalib.v1` that are no plain operations: uploads, streams, large messages.
-_OWN = (Batches, Calibration, Datasets, Events, Labels, Monitoring)
+_OWN = (
+    add_labels, add_observations, calibrate, calibrate_stream, create_batch, create_replay,
+    stream_events, upload_dataset,
+)  # fmt: skip
 
 
 class RpcServer:
@@ -51,7 +54,7 @@ class RpcServer:
 
     def __init__(self, state: State, grace_seconds: float) -> None:
         services = list(recalib_pb2.DESCRIPTOR.services_by_name.values())
-        own = {kind.__name__: kind(state) for kind in _OWN}
+        own = {method.__name__: partial(method, state) for method in _OWN}
         inference = inference_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"]
         health = health_pb2.DESCRIPTOR.services_by_name["Health"]
         self._health = Health(state, [WIRE_NAME, *(service.full_name for service in services)])
@@ -61,17 +64,21 @@ class RpcServer:
         self._stopping: asyncio.Task[None] | None = None
         self._server = grpc.aio.server(options=_options(state.settings))
         reflection = Reflection([health, *services], (inference, WIRE_NAME))
-        registered: list[tuple[ServiceDescriptor, object, str | None]] = [
-            *((service, own.get(service.name), None) for service in services),
+        registered: list[tuple[ServiceDescriptor, object | None, str | None]] = [
+            *((service, None, None) for service in services),
             (inference, Inference(state), WIRE_NAME),
             (health, self._health, None),
             (REFLECTION, reflection, None),
         ]
 
-        def method_of(implementation: object, method: MethodDescriptor) -> Callable[..., Any]:
+        def method_of(
+            implementation: object | None, method: MethodDescriptor
+        ) -> Callable[..., Any]:
             name = method_name(method.name)
-            own_method: Callable[..., Any] | None = getattr(implementation, name, None)
-            return own_method or bridged(method, OPERATIONS[name].endpoint, state)
+            if implementation is not None:
+                answer: Callable[..., Any] = getattr(implementation, name)
+                return answer
+            return own.get(name) or bridged(method, OPERATIONS[name].endpoint, state)
 
         self._server.add_generic_rpc_handlers(
             tuple(

@@ -12,12 +12,18 @@ from recalib import registry
 from recalib.contract.datasets import Dataset
 from recalib.errors import ConflictError, ExistsError, InputError, TooLargeError
 from recalib.files import MEDIA_TYPES, Input
-from recalib.references import MANIFEST_TYPE, DatasetRoots, Manifest, content_digest
+from recalib.references import (
+    MANIFEST_TYPE,
+    DatasetRoots,
+    Manifest,
+    content_digest,
+    list_referenced,
+)
 from recalib.registry import BlobWriter, Model, Registry, Transaction, check_name
 from recalib.settings import Settings
 from service.access.authenticator import current_principal
 from service.datasets.schemas import DatasetReference
-from service.datasets.survey import DatasetSummary, from_fields, list_uri, survey_files, survey_url
+from service.datasets.survey import DatasetSummary, from_fields, survey_files, survey_url
 from service.reader_pool import reader_pool
 from service.upload_checks import count_numbers
 from service.uploads import QUICK_NUMBERS, read_seconds, read_upload, receive
@@ -95,7 +101,7 @@ async def reference_dataset(
     uri = reference.uri
     root = DatasetRoots(settings.dataset_roots).root_of(uri, owner.name)
     reader = reader_pool("references")
-    files = await reader.run(list_uri, seconds=_LIST_SECONDS, uri=uri, root=root)
+    files = await reader.run(list_referenced, seconds=_LIST_SECONDS, uri=uri, root=root)
     size = sum(file[1] for file in files)
     read_rows = size <= settings.max_upload_bytes
     if not read_rows and (owner.is_multilabel or reference.digest is not None):

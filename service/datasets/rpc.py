@@ -18,36 +18,30 @@ from service.state import State
 _ARGUMENTS = MessageArguments(rest.upload_dataset, pb.UploadHeader)
 
 
-class Datasets:
-    """The RPCs of `recalib.v1.Datasets` that are no plain operations."""
-
-    def __init__(self, state: State) -> None:
-        self._state = state
-
-    async def upload_dataset(
-        self, requests: AsyncIterator[pb.UploadDatasetRequest], context: Context
-    ) -> pb.UploadDatasetResponse:
-        """Receive validation logits with labels: a header with a URI, or one and then bytes."""
-        registry, settings = self._state.registry, self._state.settings
-        header, chunks = await open_upload(requests, settings.max_upload_bytes)
-        arguments = _ARGUMENTS.of(header, context)
-        other = "content_type" if header.uri else "digest"
-        if getattr(header, other):
-            found = repr(getattr(header, other))
-            accepted = "`content_type` with bytes, or `uri` and `digest`"
-            raise InputError(f"header.{other}", found=found, accepted=accepted)
-        if header.uri:
-            async for _ in chunks:
-                found = "both a URI and bytes"
-                raise InputError("header.uri", found=found, accepted="one of the two")
-            fields = {"uri": header.uri, "digest": header.digest or None}
-            reference = validate(DatasetReference, fields)
-            dataset, new = await handlers.reference_dataset(
-                registry, settings, **arguments, reference=reference
-            )
-        else:
-            kind = parse_media_type(header.content_type, tuple(MEDIA_TYPES))
-            dataset, new = await handlers.upload_dataset(
-                registry, **arguments, kind=kind, pieces=chunks
-            )
-        return pb.UploadDatasetResponse(dataset=to_message(pb.Dataset, dataset), created=new)
+async def upload_dataset(
+    state: State, requests: AsyncIterator[pb.UploadDatasetRequest], context: Context
+) -> pb.UploadDatasetResponse:
+    """Receive validation logits with labels: a header with a URI, or one and then bytes."""
+    registry, settings = state.registry, state.settings
+    header, chunks = await open_upload(requests, settings.max_upload_bytes)
+    arguments = _ARGUMENTS.of(header, context)
+    other = "content_type" if header.uri else "digest"
+    if getattr(header, other):
+        found = repr(getattr(header, other))
+        accepted = "`content_type` with bytes, or `uri` and `digest`"
+        raise InputError(f"header.{other}", found=found, accepted=accepted)
+    if header.uri:
+        async for _ in chunks:
+            found = "both a URI and bytes"
+            raise InputError("header.uri", found=found, accepted="one of the two")
+        fields = {"uri": header.uri, "digest": header.digest or None}
+        reference = validate(DatasetReference, fields)
+        dataset, new = await handlers.reference_dataset(
+            registry, settings, **arguments, reference=reference
+        )
+    else:
+        kind = parse_media_type(header.content_type, tuple(MEDIA_TYPES))
+        dataset, new = await handlers.upload_dataset(
+            registry, **arguments, kind=kind, pieces=chunks
+        )
+    return pb.UploadDatasetResponse(dataset=to_message(pb.Dataset, dataset), created=new)

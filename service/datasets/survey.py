@@ -15,13 +15,12 @@ from recalib.core.arrays import Floats, log_probabilities
 from recalib.core.label_arrays import label_log_odds
 from recalib.errors import CorruptError, EmptyError, InputError
 from recalib.files import DataFile, DataSelection, Input, Task, format_of, open_data
-from recalib.files.fragments import File, Fragment, open_stream
+from recalib.files.fragments import Fragment, open_stream
 from recalib.metrics.evaluate import StreamingEvaluation
 from recalib.metrics.multilabel import StreamingLabelEvaluation
 from recalib.references import (
     Manifest,
     ReferencedFile,
-    list_referenced,
     outage_errors,
     sha256_of,
 )
@@ -85,11 +84,6 @@ def from_fields(fields: dict[str, Any]) -> DatasetSummary:
     return msgspec.convert(fields, DatasetSummary, str_keys=True)
 
 
-def list_uri(uri: str, root: str) -> list[File]:
-    """Return the files of a data set by reference, see `list_referenced`."""
-    return list_referenced(uri, root)
-
-
 def survey_files(
     uri: str,
     root: str,
@@ -104,7 +98,7 @@ def survey_files(
 
     Parameters
     ----------
-    files: what `list_uri` returned.
+    files: what `list_referenced` returned.
     read_rows: check and measure every row, and digest the contents. Otherwise only the headers are
         read, and there are no metrics.
 

@@ -22,30 +22,21 @@ _CHECK_SECONDS = 60.0
 _ARGUMENTS = MessageArguments(rest.list_events, pb.ListEventsRequest)
 
 
-class Events:
-    """The RPCs of `recalib.v1.Events` that are no plain operations."""
-
-    def __init__(self, state: State) -> None:
-        self._state = state
-
-    @operation("fit", finds_model=True)
-    async def stream_events(
-        self, request: pb.StreamEventsRequest, context: Context
-    ) -> AsyncIterator[pb.Event]:
-        """Send events as they happen."""
-        state = self._state
-        listed = pb.ListEventsRequest(
-            models=request.models, types=request.types, after=request.after
-        )
-        arguments = _ARGUMENTS.of(listed, context)
-        selected = EventFilter(arguments["model"], arguments["type"])
-        after = arguments["after"] if request.HasField("after") else None
-        stream = await to_thread.run_sync(
-            EventStream, state.registry, state.event_feed, selected, after
-        )
-        principal = current_principal()
-        with state.event_feed.stream(None if principal is ANONYMOUS else principal.name):
-            await context.send_initial_metadata(())
-            async for events, _ in stream.steps(_CHECK_SECONDS):
-                for event in events:
-                    yield to_message(pb.Event, event)
+@operation("fit", finds_model=True)
+async def stream_events(
+    state: State, request: pb.StreamEventsRequest, context: Context
+) -> AsyncIterator[pb.Event]:
+    """Send events as they happen."""
+    listed = pb.ListEventsRequest(models=request.models, types=request.types, after=request.after)
+    arguments = _ARGUMENTS.of(listed, context)
+    selected = EventFilter(arguments["model"], arguments["type"])
+    after = arguments["after"] if request.HasField("after") else None
+    stream = await to_thread.run_sync(
+        EventStream, state.registry, state.event_feed, selected, after
+    )
+    principal = current_principal()
+    with state.event_feed.stream(None if principal is ANONYMOUS else principal.name):
+        await context.send_initial_metadata(())
+        async for events, _ in stream.steps(_CHECK_SECONDS):
+            for event in events:
+                yield to_message(pb.Event, event)

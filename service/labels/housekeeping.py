@@ -12,6 +12,7 @@ from typing import Any
 from recalib.errors import RecalibError
 from recalib.registry import Registry
 from recalib.registry.purge import purge as purge_deleted
+from recalib.settings import Settings
 from service.idempotency import ANSWERS_SECONDS
 from service.single_flight import SingleFlight
 from service.state import State
@@ -29,15 +30,7 @@ _LAST_SECONDS = 2.0
 async def run_housekeeping(state: State) -> None:
     """Refresh the signing key and delete expired rows, for as long as the process runs."""
     single_flight: SingleFlight[int] = SingleFlight(1)
-    settings = state.settings
-    act = partial(
-        purge,
-        state.registry,
-        settings.label_lifetime_seconds,
-        settings.audit_seconds,
-        settings.events_seconds,
-        settings.deleted_seconds,
-    )
+    act = partial(purge, state.registry, state.settings)
     purge_at = 0.0
     while True:
         # Sleep first: the first request that needs a key fetches it.
@@ -61,20 +54,14 @@ async def _wait(flight: Future[Any]) -> None:
         raise
 
 
-def purge(
-    registry: Registry,
-    lifetime_seconds: float,
-    audit_seconds: float,
-    events_seconds: float,
-    deleted_seconds: float,
-) -> int:
+def purge(registry: Registry, settings: Settings) -> int:
     """Verify the database, and remove what has expired; return the number of labels.
 
     These are labels whose ids have expired, keys that sign no valid id, stored responses, sessions,
     entries of the audit trail, events, and the content of what was deleted. Several processes may
     do this concurrently.
     """
-    removed = 0
+    removed, lifetime_seconds = 0, settings.label_lifetime_seconds
     try:
         registry.verify()
         while True:
@@ -87,11 +74,11 @@ def purge(
             tx.signing_keys.purge(lifetime_seconds)
             tx.adaptations.purge(lifetime_seconds)
             tx.idempotency.purge(ANSWERS_SECONDS)
-            tx.audit.purge(audit_seconds)
-            tx.events.purge(events_seconds)
+            tx.audit.purge(settings.audit_seconds)
+            tx.events.purge(settings.events_seconds)
             tx.webhooks.purge()
             tx.sessions.purge()
-        purge_deleted(registry, deleted_seconds)
+        purge_deleted(registry, settings.deleted_seconds)
     except RecalibError as error:  # retried at the next iteration
         log.warning("Expired labels are removed later: %s", error, extra={"action": "purge_failed"})
     return removed

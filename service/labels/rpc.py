@@ -12,31 +12,27 @@ from service.calibration import get_version
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from service.grpc.matrices import array_of
 from service.grpc.rpc import Context
-from service.labels.handlers import add_labels, counts_of
-from service.labels.observations import ObservedRows, add_observations
+from service.labels import handlers, observations
 from service.labels.schemas import LateLabel, RowLabel
 from service.serving.loaded_calibrators import CHAMPION, LoadedCalibrator
 from service.state import State
 
 
-class Labels:
-    """The RPCs of `recalib.v1.Labels` that are no plain operations."""
+def add_labels(
+    state: State, request: pb.AddLabelsRequest, context: Context
+) -> pb.AddLabelsResponse:
+    """Add the true classes of predictions, by the ids in the responses of calibrate."""
+    labels = [_label(number, label) for number, label in enumerate(request.labels)]
+    return _answer(handlers.add_labels(state, request.model, labels))
 
-    def __init__(self, state: State) -> None:
-        self._state = state
 
-    def add_labels(self, request: pb.AddLabelsRequest, context: Context) -> pb.AddLabelsResponse:
-        """Add the true classes of predictions, by the ids in the responses of calibrate."""
-        labels = [_label(number, label) for number, label in enumerate(request.labels)]
-        return _answer(add_labels(self._state, request.model, labels))
-
-    async def add_observations(
-        self, request: pb.AddObservationsRequest, context: Context
-    ) -> pb.AddLabelsResponse:
-        """Add predictions that another program made with a calibrator, and their classes."""
-        selector = request.calibrator or CHAMPION
-        loaded = await get_version(self._state.calibrators, request.model, selector)
-        return await to_thread.run_sync(_add_observations, self._state, loaded, request)
+async def add_observations(
+    state: State, request: pb.AddObservationsRequest, context: Context
+) -> pb.AddLabelsResponse:
+    """Add predictions that another program made with a calibrator, and their classes."""
+    selector = request.calibrator or CHAMPION
+    loaded = await get_version(state.calibrators, request.model, selector)
+    return await to_thread.run_sync(_add_observations, state, loaded, request)
 
 
 def _answer(outcomes: list[LabelOutcome], warnings: Sequence[str] = ()) -> pb.AddLabelsResponse:
@@ -46,7 +42,7 @@ def _answer(outcomes: list[LabelOutcome], warnings: Sequence[str] = ()) -> pb.Ad
         )
         for outcome in outcomes
     ]
-    counts = counts_of(outcomes)
+    counts = handlers.counts_of(outcomes)
     return pb.AddLabelsResponse(counts=pb.LabelCounts(**counts), items=items, warnings=warnings)
 
 
@@ -60,8 +56,10 @@ def _add_observations(
     sets = map(_labels_of, request.label_sets)
     labels = [*request.labels, *request.label_names, *sets]
     logits, segment = array_of(request.logits), request.segment
-    rows = ObservedRows(logits, labels, request.times, segment, request.counted, request.groups)
-    return _answer(*add_observations(state, loaded, rows))
+    rows = observations.ObservedRows(
+        logits, labels, request.times, segment, request.counted, request.groups
+    )
+    return _answer(*observations.add_observations(state, loaded, rows))
 
 
 def _label(number: int, message: pb.LateLabel) -> LateLabel:

@@ -31,15 +31,28 @@ def create_model(
     body: ModelCreate, state: StateDependency, idempotency_key: IdempotencyKey = None
 ) -> Model:
     """Register a classifier."""
-    actor = current_principal().name
+    actor, predictions = current_principal().name, body.predictions
+    labels = None if isinstance(body.classes, int) else tuple(body.classes)
+    count = body.classes if isinstance(body.classes, int) else len(body.classes)
+    if labels is not None:
+        label, times = Counter(labels).most_common(1)[0]
+        if times > 1:
+            raise InputError(
+                "classes", found=f"label {label!r} {times} times", accepted="labels that differ"
+            )
+    if predictions is None and body.task == "multiclass":
+        predictions = "may_change"
     with state.registry.transaction() as tx:
 
         def act() -> Model:
-            model = _create(tx, body, actor)
+            model = tx.models.create(
+                body.name, labels, count, actor, body.monitoring, body.task, predictions,
+                body.serve_uncalibrated,
+            )  # fmt: skip
             columns = "classes" if model.task == "multiclass" else "independent labels"
             detail = f"{model.classes} {columns}"
             tx.audit.record(actor, "create_model", model.name, model.name, detail)
-            return model
+            return Model.of(model, warnings_of(tx, model, None))
 
         return run_once(tx, idempotency_key, "create_model", body, 201, Model, act)
 
@@ -111,22 +124,3 @@ def delete_model(
     answer = delete_once(state, scope, delete, force=force, key=idempotency_key)
     state.calibrators.refresh()
     return answer
-
-
-def _create(tx: Transaction, request: ModelCreate, actor: str) -> Model:
-    labels = None if isinstance(request.classes, int) else tuple(request.classes)
-    if labels is not None:
-        label, times = Counter(labels).most_common(1)[0]
-        if times > 1:
-            raise InputError(
-                "classes", found=f"label {label!r} {times} times", accepted="labels that differ"
-            )
-    count = request.classes if isinstance(request.classes, int) else len(request.classes)
-    predictions = request.predictions
-    if predictions is None and request.task == "multiclass":
-        predictions = "may_change"
-    model = tx.models.create(
-        request.name, labels, count, actor, request.monitoring, request.task, predictions,
-        request.serve_uncalibrated,
-    )  # fmt: skip
-    return Model.of(model, warnings_of(tx, model, None))

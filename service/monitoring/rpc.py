@@ -15,19 +15,12 @@ from service.state import State
 _ARGUMENTS = MessageArguments(rest.create_replay, pb.ReplayHeader)
 
 
-class Monitoring:
-    """The RPCs of `recalib.v1.Monitoring` that are no plain operations."""
-
-    def __init__(self, state: State) -> None:
-        self._state = state
-
-    async def create_replay(
-        self, requests: AsyncIterator[pb.CreateReplayRequest], context: Context
-    ) -> pb.Job:
-        """Load the log of the chunks that follow the header into the monitoring of a version."""
-        state = self._state
-        header, chunks = await open_upload(requests, state.settings.max_upload_bytes)
-        arguments = _ARGUMENTS.of(header, context)
-        key = arguments.pop("idempotency_key")
-        job = await upload_replay(state.registry, **arguments, pieces=chunks, key=key)
-        return to_message(pb.Job, job)
+async def create_replay(
+    state: State, requests: AsyncIterator[pb.CreateReplayRequest], context: Context
+) -> pb.Job:
+    """Load the log of the chunks that follow the header into the monitoring of a version."""
+    header, chunks = await open_upload(requests, state.settings.max_upload_bytes)
+    arguments = _ARGUMENTS.of(header, context)
+    key = arguments.pop("idempotency_key")
+    job = await upload_replay(state.registry, **arguments, pieces=chunks, key=key)
+    return to_message(pb.Job, job)

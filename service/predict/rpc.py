@@ -19,48 +19,45 @@ from service.serving.loaded_calibrators import CHAMPION, LoadedCalibrator
 from service.state import State
 
 
-class Calibration:
-    """`recalib.v1.Calibration`."""
+async def calibrate(
+    state: State, request: pb.CalibrateRequest, context: Context
+) -> pb.CalibrateResponse:
+    """Turn logits into calibrated probabilities."""
+    return await _respond(state, await _load(state, request), request)
 
-    def __init__(self, state: State) -> None:
-        self._state = state
 
-    async def calibrate(
-        self, request: pb.CalibrateRequest, context: Context
-    ) -> pb.CalibrateResponse:
-        """Turn logits into calibrated probabilities."""
-        return await self._respond(await self._load(request), request)
+@operation("predict", limit=BATCH)
+async def calibrate_stream(
+    state: State, requests: AsyncIterator[pb.CalibrateRequest], context: Context
+) -> AsyncIterator[pb.CalibrateResponse]:
+    """Calibrate a stream of batches with the version that serves when the first one arrives.
 
-    @operation("predict", limit=BATCH)
-    async def calibrate_stream(
-        self, requests: AsyncIterator[pb.CalibrateRequest], context: Context
-    ) -> AsyncIterator[pb.CalibrateResponse]:
-        """Calibrate a stream of batches with the version that serves when the first one arrives.
+    Each message may have as many rows as one request. The number of messages is not limited;
+    they are processed one at a time.
+    """
+    first = loaded = None
+    async for request in requests:
+        if first is None or loaded is None:
+            first, loaded = request, await _load(state, request)
+        for name in ("model", "calibrator"):
+            value = getattr(request, name)
+            if value and value != getattr(first, name):
+                accepted = "what the first piece says, or nothing"
+                raise InputError(name, found=repr(value)[:80], accepted=accepted)
+        yield await _respond(state, loaded, request)
 
-        Each message may have as many rows as one request. The number of messages is not limited;
-        they are processed one at a time.
-        """
-        first = loaded = None
-        async for request in requests:
-            if first is None or loaded is None:
-                first, loaded = request, await self._load(request)
-            for name in ("model", "calibrator"):
-                value = getattr(request, name)
-                if value and value != getattr(first, name):
-                    accepted = "what the first piece says, or nothing"
-                    raise InputError(name, found=repr(value)[:80], accepted=accepted)
-            yield await self._respond(loaded, request)
 
-    async def _load(self, request: pb.CalibrateRequest) -> LoadedCalibrator:
-        selector = request.calibrator or CHAMPION
-        return await get_or_load(self._state.calibrators, request.model, selector)
+async def _load(state: State, request: pb.CalibrateRequest) -> LoadedCalibrator:
+    selector = request.calibrator or CHAMPION
+    return await get_or_load(state.calibrators, request.model, selector)
 
-    async def _respond(
-        self, loaded: LoadedCalibrator, request: pb.CalibrateRequest
-    ) -> pb.CalibrateResponse:
-        encode = partial(_encode, in_bytes=bool(request.matrix.raw))
-        size = request.ByteSize()
-        return await calibrate_batch(self._state, loaded, size, partial(_decode, request), encode)
+
+async def _respond(
+    state: State, loaded: LoadedCalibrator, request: pb.CalibrateRequest
+) -> pb.CalibrateResponse:
+    encode = partial(_encode, in_bytes=bool(request.matrix.raw))
+    size = request.ByteSize()
+    return await calibrate_batch(state, loaded, size, partial(_decode, request), encode)
 
 
 def _decode(request: pb.CalibrateRequest) -> Batch:

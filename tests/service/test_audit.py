@@ -245,7 +245,7 @@ def test_old_entries_and_idempotency_answers_expire(registry: Registry) -> None:
         for table, column in (("audit", "action"), ("idempotency", "key")):
             column_of = "at" if table == "audit" else "created_at"
             _age(tx, table, column_of, column)
-    purge(registry, 3600.0, 86_000.0, 86_000.0, 3600.0)
+    purge(registry, Settings(audit_seconds=86_000.0))
     with registry.reading() as tx:
         assert [entry.action for entry in tx.audit.page(None, 10)] == ["new"]
         assert tx.idempotency.find("old", "create_model") is None

@@ -196,10 +196,10 @@ def test_expired_requests_are_not_started(
     """Also if the event loop was blocked and reads the request too late."""
     began: list[str] = []
 
-    async def looking(self: Any, request: Any, context: Any) -> Any:
+    async def looking(state: Any, request: Any) -> Any:
         began.append("work")
 
-    monkeypatch.setattr("service.predict.rpc.Calibration._load", looking)
+    monkeypatch.setattr("service.predict.rpc._load", looking)
     portal = ready.client.portal
     assert portal is not None
     is_held, may_continue = threading.Event(), threading.Event()
