@@ -219,9 +219,9 @@ async def _cancel(tasks: Iterable[asyncio.Task[None]]) -> None:
 
 async def _verify(state: State) -> None:
     """Look for damage of the database before the first request, with a time limit."""
-    flight = asyncio.wrap_future(state.single_flight.submit("verify", state.registry.verify))
+    verify, seconds = state.registry.verify, state.settings.load_seconds
     try:
-        await asyncio.wait_for(flight, state.settings.load_seconds)
+        await state.single_flight.run("verify", verify, seconds)
     except UnavailableError as error:
         log.error("Nothing is written: %s", error, extra={"action": "database_damaged"})
     except TimeoutError:  # writes wait for it
@@ -232,8 +232,7 @@ async def _load_keys(state: State) -> None:
     """Read the keys of registry and issuer at startup, with a time limit."""
     issuer_keys = asyncio.ensure_future(state.access.refresh_issuer_keys(only_if_due=True))
     with contextlib.suppress(UnavailableError, TimeoutError):
-        api_keys = asyncio.wrap_future(state.single_flight.submit("keys", state.access.refresh))
-        await asyncio.wait_for(api_keys, state.settings.load_seconds)
+        await state.single_flight.run("keys", state.access.refresh, state.settings.load_seconds)
     await issuer_keys
 
 
@@ -243,9 +242,8 @@ async def _load_champions(state: State) -> None:
     if settings.warm_champions == 0:
         return
     load = partial(state.calibrators.load_champions, settings.warm_champions, settings.load_seconds)
-    flight = asyncio.wrap_future(state.single_flight.submit("champions", load))
     try:
-        await asyncio.wait_for(flight, settings.load_seconds)
+        await state.single_flight.run("champions", load, settings.load_seconds)
     except TimeoutError:
         pass
     except Exception:  # of any kind: they are loaded when they are used
@@ -257,10 +255,8 @@ async def _refresh_keys(state: State) -> None:
     while True:
         await asyncio.sleep(state.settings.refresh_seconds)
         try:
-            await asyncio.wrap_future(state.single_flight.submit("keys", state.access.refresh))
-            await asyncio.wrap_future(
-                state.single_flight.submit("refusals", state.access.write_refusals)
-            )
+            await state.single_flight.run("keys", state.access.refresh)
+            await state.single_flight.run("refusals", state.access.write_refusals)
         except UnavailableError:
             pass
         except Exception:  # the loop must continue, or later revocations are missed
@@ -287,7 +283,7 @@ async def _poll_events(state: State) -> None:
 async def _refresh_aliases(state: State) -> None:
     """Follow promotions that other processes make: when notified, and at intervals."""
     # Now, so that the first request does not wait for it.
-    await asyncio.wrap_future(state.single_flight.submit("warm up", warm_up))
+    await state.single_flight.run("warm up", warm_up)
     changed = asyncio.Event()
     listener = asyncio.create_task(_listen(state, changed))
     try:
@@ -297,9 +293,7 @@ async def _refresh_aliases(state: State) -> None:
             changed.clear()
             # On a daemon thread: a hanging registry must not prevent shutdown.
             try:
-                await asyncio.wrap_future(
-                    state.single_flight.submit("refresh", state.calibrators.refresh)
-                )
+                await state.single_flight.run("refresh", state.calibrators.refresh)
             except Exception:  # the loop must continue, or later promotions are missed
                 log.exception("Promotions not looked for.", extra={"action": "refresh_failed"})
     finally:

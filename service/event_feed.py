@@ -86,8 +86,7 @@ class EventFeed:
             if not self._streams:
                 continue
             try:
-                flight = self._single_flight.submit("newest", self._read)
-                newest = await asyncio.wrap_future(flight)
+                newest = await self._single_flight.run("newest", self._read)
             except UnavailableError:
                 continue
             except Exception:  # the loop must continue, or later events are missed

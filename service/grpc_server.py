@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf.descriptor import MethodDescriptor
 from grpc_health.v1 import health_pb2
 
 from recalib.settings import Settings
@@ -27,7 +27,7 @@ from service.grpc.generated.recalib.v2wire import inference_pb2
 from service.grpc.reflection import REFLECTION, Reflection
 from service.grpc.rpc import handler_of, method_name
 from service.health.rpc import Health
-from service.inference.rpc import WIRE_NAME, Inference
+from service.inference import rpc as inference_rpc
 from service.labels.rpc import add_labels, add_observations
 from service.monitoring.rpc import create_replay
 from service.operations import OPERATIONS
@@ -37,10 +37,12 @@ from service.state import State
 log = logging.getLogger(__name__)
 
 _MAX_CONNECTIONS = 1000
-#: RPCs of `recalib.v1` that are no plain operations: uploads, streams, large messages.
+#: RPCs that are no plain operations: uploads, streams, large messages, and V2.
 _OWN = (
     add_labels, add_observations, calibrate, calibrate_stream, create_batch, create_replay,
-    stream_events, upload_dataset,
+    stream_events, upload_dataset, inference_rpc.model_infer, inference_rpc.model_metadata,
+    inference_rpc.model_ready, inference_rpc.server_live, inference_rpc.server_metadata,
+    inference_rpc.server_ready,
 )  # fmt: skip
 
 
@@ -54,38 +56,31 @@ class RpcServer:
 
     def __init__(self, state: State, grace_seconds: float) -> None:
         services = list(recalib_pb2.DESCRIPTOR.services_by_name.values())
-        own = {method.__name__: partial(method, state) for method in _OWN}
+        own: dict[str, Callable[..., Any]] = {
+            method.__name__: partial(method, state) for method in _OWN
+        }
         inference = inference_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"]
         health = health_pb2.DESCRIPTOR.services_by_name["Health"]
-        self._health = Health(state, [WIRE_NAME, *(service.full_name for service in services)])
+        self._health = Health(
+            state, [inference_rpc.WIRE_NAME, *(service.full_name for service in services)]
+        )
         self._grace_seconds = grace_seconds
         self._credentials = _credentials(state.settings)
         self._address = _address(state.settings.host, state.settings.grpc_port)
         self._stopping: asyncio.Task[None] | None = None
         self._server = grpc.aio.server(options=_options(state.settings))
-        reflection = Reflection([health, *services], (inference, WIRE_NAME))
-        registered: list[tuple[ServiceDescriptor, object | None, str | None]] = [
-            *((service, None, None) for service in services),
-            (inference, Inference(state), WIRE_NAME),
-            (health, self._health, None),
-            (REFLECTION, reflection, None),
-        ]
+        reflection = Reflection([health, *services], (inference, inference_rpc.WIRE_NAME))
+        of_health = (self._health.check, self._health.list, self._health.watch)
+        for method in (*of_health, reflection.server_reflection_info):
+            own[method.__name__] = method
 
-        def method_of(
-            implementation: object | None, method: MethodDescriptor
-        ) -> Callable[..., Any]:
+        def method_of(method: MethodDescriptor) -> Callable[..., Any]:
             name = method_name(method.name)
-            if implementation is not None:
-                answer: Callable[..., Any] = getattr(implementation, name)
-                return answer
             return own.get(name) or bridged(method, OPERATIONS[name].endpoint, state)
 
-        self._server.add_generic_rpc_handlers(
-            tuple(
-                handler_of(service, partial(method_of, implementation), state, name)
-                for service, implementation, name in registered
-            )
-        )
+        handlers = [handler_of(item, method_of, state) for item in (*services, health, REFLECTION)]
+        handlers.append(handler_of(inference, method_of, state, inference_rpc.WIRE_NAME))
+        self._server.add_generic_rpc_handlers(tuple(handlers))
 
     async def start(self) -> int:
         """Listen and return the port; raise `RuntimeError` if it is in use."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable
@@ -41,6 +42,10 @@ class SingleFlight(Generic[T]):
             self._running += 1
         threading.Thread(target=self._work, name="single-flight", daemon=True).start()
         return future
+
+    async def run(self, key: Hashable, call: Callable[[], T], seconds: float | None = None) -> T:
+        """Return the result of `submit`; raise `TimeoutError` if it takes over `seconds`."""
+        return await asyncio.wait_for(asyncio.wrap_future(self.submit(key, call)), seconds)
 
     def wait(self, seconds: float) -> None:
         """Wait until all calls in progress have ended, at most `seconds`."""

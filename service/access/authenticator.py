@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import math
 import time
@@ -122,8 +121,8 @@ class Authenticator:
         if tokens is None or (only_if_due and not tokens.keys.is_due):
             return
         with contextlib.suppress(UnavailableError, TimeoutError):
-            flight = asyncio.wrap_future(self._single_flight.submit("issuer", tokens.keys.refresh))
-            await asyncio.wait_for(flight, _ISSUER_TIMEOUT_SECONDS)
+            refresh = tokens.keys.refresh
+            await self._single_flight.run("issuer", refresh, _ISSUER_TIMEOUT_SECONDS)
 
     async def authenticate(self, authorization: str, address: str) -> Principal:
         """Return the caller as `principal` does; fetch the issuer's keys if one is unknown.

@@ -16,7 +16,7 @@ from service.grpc.generated.recalib.v2wire import inference_pb2 as pb
 from service.grpc.matrices import extend, numbers_of
 from service.grpc.messages import to_message
 from service.grpc.rpc import Context
-from service.inference.handlers import model_metadata
+from service.inference import handlers
 from service.inference.tensors import (
     IDS,
     OUTPUT,
@@ -39,69 +39,69 @@ WIRE_NAME = "inference.GRPCInferenceService"
 _FIELDS = {"FP32": ("fp32_contents", np.float32), "FP64": ("fp64_contents", np.float64)}
 
 
-class Inference:
-    """`inference.GRPCInferenceService`."""
+@operation("open")
+async def server_live(
+    state: State, request: pb.ServerLiveRequest, context: Context
+) -> pb.ServerLiveResponse:
+    """Return whether the server is alive."""
+    return pb.ServerLiveResponse(live=True)
 
-    def __init__(self, state: State) -> None:
-        self._state = state
 
-    @operation("open")
-    async def server_live(
-        self, request: pb.ServerLiveRequest, context: Context
-    ) -> pb.ServerLiveResponse:
-        """Return whether the server is alive."""
-        return pb.ServerLiveResponse(live=True)
+@operation("open")
+def server_ready(
+    state: State, request: pb.ServerReadyRequest, context: Context
+) -> pb.ServerReadyResponse:
+    """Return whether the server is ready for requests."""
+    return pb.ServerReadyResponse(ready=readiness(state).ready)
 
-    @operation("open")
-    def server_ready(
-        self, request: pb.ServerReadyRequest, context: Context
-    ) -> pb.ServerReadyResponse:
-        """Return whether the server is ready for requests."""
-        return pb.ServerReadyResponse(ready=readiness(self._state).ready)
 
-    @operation("predict")
-    async def model_ready(
-        self, request: pb.ModelReadyRequest, context: Context
-    ) -> pb.ModelReadyResponse:
-        """Return whether a model or version is ready; an unknown one is not."""
-        try:
-            await self._load(request.name, request.version)
-        except (ConflictError, NotFoundError, UnavailableError):
-            return pb.ModelReadyResponse(ready=False)
-        return pb.ModelReadyResponse(ready=True)
+@operation("predict")
+async def model_ready(
+    state: State, request: pb.ModelReadyRequest, context: Context
+) -> pb.ModelReadyResponse:
+    """Return whether a model or version is ready; an unknown one is not."""
+    try:
+        await _load(state, request.name, request.version)
+    except (ConflictError, NotFoundError, UnavailableError):
+        return pb.ModelReadyResponse(ready=False)
+    return pb.ModelReadyResponse(ready=True)
 
-    @operation("any")
-    async def server_metadata(
-        self, request: pb.ServerMetadataRequest, context: Context
-    ) -> pb.ServerMetadataResponse:
-        """Return the server's name and version."""
-        return pb.ServerMetadataResponse(name="recalib", version=recalib.__version__)
 
-    @operation("predict")
-    async def model_metadata(
-        self, request: pb.ModelMetadataRequest, context: Context
-    ) -> pb.ModelMetadataResponse:
-        """Return the inputs and outputs of a model's calibrator."""
-        loaded = await self._load(request.name, request.version)
-        metadata = await to_thread.run_sync(
-            partial(model_metadata, self._state, loaded, single_version=bool(request.version))
-        )
-        return to_message(pb.ModelMetadataResponse, metadata)
+@operation("any")
+async def server_metadata(
+    state: State, request: pb.ServerMetadataRequest, context: Context
+) -> pb.ServerMetadataResponse:
+    """Return the server's name and version."""
+    return pb.ServerMetadataResponse(name="recalib", version=recalib.__version__)
 
-    @operation("predict", limit=BATCH)
-    async def model_infer(
-        self, request: pb.ModelInferRequest, context: Context
-    ) -> pb.ModelInferResponse:
-        """Calibrate logits."""
-        loaded = await self._load(request.model_name, request.model_version)
-        decode, encode = partial(_decode, request), partial(_encode, request)
-        return await calibrate_batch(self._state, loaded, request.ByteSize(), decode, encode)
 
-    async def _load(self, model: str, version: str) -> LoadedCalibrator:
-        """Return the calibrator of a version, or of the champion if `version` is empty."""
-        if version and not re.fullmatch(r"[1-9][0-9]*", version):
-            raise InputError("model_version", found=repr(version)[:80], accepted="1, 2, ...")
-        return await get_or_load(self._state.calibrators, model, version or CHAMPION)
+@operation("predict")
+async def model_metadata(
+    state: State, request: pb.ModelMetadataRequest, context: Context
+) -> pb.ModelMetadataResponse:
+    """Return the inputs and outputs of a model's calibrator."""
+    loaded = await _load(state, request.name, request.version)
+    metadata = await to_thread.run_sync(
+        partial(handlers.model_metadata, state, loaded, single_version=bool(request.version))
+    )
+    return to_message(pb.ModelMetadataResponse, metadata)
+
+
+@operation("predict", limit=BATCH)
+async def model_infer(
+    state: State, request: pb.ModelInferRequest, context: Context
+) -> pb.ModelInferResponse:
+    """Calibrate logits."""
+    loaded = await _load(state, request.model_name, request.model_version)
+    decode, encode = partial(_decode, request), partial(_encode, request)
+    return await calibrate_batch(state, loaded, request.ByteSize(), decode, encode)
+
+
+async def _load(state: State, model: str, version: str) -> LoadedCalibrator:
+    """Return the calibrator of a version, or of the champion if `version` is empty."""
+    if version and not re.fullmatch(r"[1-9][0-9]*", version):
+        raise InputError("model_version", found=repr(version)[:80], accepted="1, 2, ...")
+    return await get_or_load(state.calibrators, model, version or CHAMPION)
 
 
 def _decode(request: pb.ModelInferRequest) -> Batch:

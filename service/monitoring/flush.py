@@ -51,7 +51,7 @@ async def _flush_in_thread(state: State, older_than_seconds: float, occasion: st
 
     try:
         # A thread that hangs does not delay the end of the process.
-        await asyncio.wrap_future(_single_flight.submit((traffic, occasion), act))
+        await _single_flight.run((traffic, occasion), act)
     except Exception:  # of any kind: the next flush must still run
         log.exception("Traffic counts are not written.", extra={"action": "flush_failed"})
 

@@ -31,7 +31,7 @@ async def keep_watching(state: State) -> None:
         await asyncio.sleep(min(_LOOK_SECONDS, seconds))
         try:
             ask = partial(ask_to_watch, state.registry, seconds, shards)
-            await asyncio.wrap_future(single_flight.submit("ask", ask))
+            await single_flight.run("ask", ask)
         except RecalibError as error:  # retried at the next iteration
             fields = {"action": "monitor_not_asked"}
             log.warning("The monitoring job is enqueued later: %s", error, extra=fields)

@@ -62,19 +62,9 @@ async def _respond(
 
 def _decode(request: pb.CalibrateRequest) -> Batch:
     input = cast("Input", enum_value("input", pb.Input.DESCRIPTOR, request.input))
-    values = array_of(request.matrix)
-    top_k = request.top_k or None
-    return Batch(
-        values,
-        input,
-        top_k,
-        request.sets,
-        request.intervals,
-        request.accepted,
-        request.ids,
-        request.segment,
-        request.group,
-    )
+    same = ("sets", "intervals", "accepted", "ids", "segment", "group")
+    fields = {name: getattr(request, name) for name in same}
+    return Batch(array_of(request.matrix), input, request.top_k or None, **fields)
 
 
 def _encode(result: CalibrationResult, *, in_bytes: bool) -> pb.CalibrateResponse:

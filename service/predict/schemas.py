@@ -22,39 +22,6 @@ class CalibrateRequest(msgspec.Struct, forbid_unknown_fields=True):
     probabilities: list[list[float] | float] | None = None
 
 
-#: Only in responses with ids; never null as a whole.
-PredictionIds = list[str | None]
-_IDS: PredictionIds = Field(
-    default=[],
-    description="(N,); the id of each row, by which its label can be sent later, or null. "
-    "Missing if `ids` is 0.",
-)
-_WARNINGS: list[str] = Field(
-    default=[], description="Why the rows may not be logits; missing if they look like some."
-)
-
-
-_SETS: list[list[int]] = Field(
-    default=[],
-    description="(N,); the class numbers, from 0, in the prediction set of each row. Only with "
-    "`sets=true`.",
-)
-
-
-_INTERVALS: list[list[list[float]]] = Field(
-    default=[],
-    description="(N, K, 2); the Venn-Abers interval [p0, p1] of each probability. Only with "
-    "`intervals=true`.",
-)
-
-
-_ACCEPTED: list[bool] = Field(
-    default=[],
-    description="(N,); whether the confidence of each row reaches the version's threshold of "
-    "rejection. Only with `accepted=true`.",
-)
-
-
 class Calibrated(BaseModel):
     """The calibrator of the response."""
 
@@ -73,19 +40,40 @@ class Calibrated(BaseModel):
     )
 
 
-class CalibrateAnswer(BaseModel):
+class _Answer(BaseModel):
+    #: The calibrator of the answer.
+    calibrator: Calibrated
+    sets: list[list[int]] = Field(
+        [],
+        description="(N,); the class numbers, from 0, in the prediction set of each row. Only with "
+        "`sets=true`.",
+    )
+    intervals: list[list[list[float]]] = Field(
+        [],
+        description="(N, K, 2); the Venn-Abers interval [p0, p1] of each probability. Only with "
+        "`intervals=true`.",
+    )
+    accepted: list[bool] = Field(
+        [],
+        description="(N,); whether the confidence of each row reaches the version's threshold of "
+        "rejection. Only with `accepted=true`.",
+    )
+    prediction_ids: list[str | None] = Field(
+        [],
+        description="(N,); the id of each row, by which its label can be sent later, or null. "
+        "Missing if `ids` is 0.",
+    )
+    warnings: list[str] = Field(
+        [], description="Why the rows may not be logits; missing if they look like some."
+    )
+
+
+class CalibrateAnswer(_Answer):
     """Calibrated probabilities, one row for each row of the request."""
 
     probabilities: list[list[float]] = Field(
         description="(N, K); rows sum to 1, except those of multilabel models."
     )
-    #: The calibrator of the answer.
-    calibrator: Calibrated
-    sets: list[list[int]] = _SETS
-    intervals: list[list[list[float]]] = _INTERVALS
-    accepted: list[bool] = _ACCEPTED
-    prediction_ids: PredictionIds = _IDS
-    warnings: list[str] = _WARNINGS
 
 
 class Top(BaseModel):
@@ -98,15 +86,8 @@ class Top(BaseModel):
     )
 
 
-class TopAnswer(BaseModel):
+class TopAnswer(_Answer):
     """The most likely classes of each row, if the request has `top_k`."""
 
     #: The most likely classes.
     top_k: Top
-    #: The calibrator of the answer.
-    calibrator: Calibrated
-    sets: list[list[int]] = _SETS
-    intervals: list[list[list[float]]] = _INTERVALS
-    accepted: list[bool] = _ACCEPTED
-    prediction_ids: PredictionIds = _IDS
-    warnings: list[str] = _WARNINGS
