@@ -24,7 +24,7 @@ from recalib.maps.venn_abers import VennAbers
 from recalib.registry import Model, Transaction
 from recalib.sets.rejection import accepts
 from service.access.authenticator import current_principal
-from service.serving.ids import Origin
+from service.serving.ids import NOWHERE, Origin
 from service.serving.loaded_calibrators import (
     LoadedCalibrator,
     LoadedCalibrators,
@@ -118,13 +118,15 @@ async def calibrate_batch(
     """
     if size > _MAX_BYTES_ON_LOOP:
         batch = await to_thread.run_sync(decode, limiter=_large_batches)
-        await _check_thresholds(state, loaded, batch)
+        if batch.sets or batch.accepted:
+            await _check_thresholds(state, loaded, batch)
         if batch.ids:
             await state.ids.ready()
         work = partial(_calibrate_alone, state, loaded, batch, encode)
         return await to_thread.run_sync(work, limiter=_large_batches)
     batch = decode()
-    await _check_thresholds(state, loaded, batch)
+    if batch.sets or batch.accepted:
+        await _check_thresholds(state, loaded, batch)
     if batch.ids and not state.ids.has_key:
         await state.ids.ready()
     logits = _admit_rows(state, loaded, batch)
@@ -171,8 +173,11 @@ def _result(
 
 def _resemblance(loaded: LoadedCalibrator, batch: Batch, logits: Floats) -> str:
     """Return why rows that were sent as logits look like probabilities; "" if they do not."""
+    if batch.input != "logits" or loaded.calibrator.is_multilabel:
+        return ""
     # The first row of logits is enough in practice, and the rest takes microseconds.
-    if batch.input != "logits" or logits[0].min() < 0 or loaded.calibrator.is_multilabel:
+    least = min(batch.values[0]) if isinstance(batch.values, list) else logits[0].min()
+    if least < 0:
         return ""
     reason = probability_resemblance(logits)
     return undeclared_text(reason)
@@ -225,6 +230,8 @@ def missing_thresholds(
 
 
 def _origin(loaded: LoadedCalibrator, batch: Batch) -> Origin:
+    if not batch.segment and not batch.group:
+        return NOWHERE
     offsets = batch.segment if batch.segment in loaded.offsets else ""
     return Origin(loaded.stream.segment_of(batch.segment), group_number(batch.group), offsets)
 

@@ -57,6 +57,8 @@ LIMITED = Counter(
 LABELS = Counter("recalib_labels", "Late labels by what became of them.", ["model", "status"])
 
 
+#: What counts a request, and what observes its seconds.
+_Children = tuple[Callable[[float], None], Callable[[float], None]]
 #: gRPC codes of server errors.
 _SERVER_ERROR_CODES = ("INTERNAL", "DATA_LOSS", "UNAVAILABLE", "UNKNOWN")
 
@@ -71,7 +73,7 @@ def record_request(method: str, route: str, status: int, started: float) -> None
     """
     increment, observe = _http_children(method, route, status)
     seconds = time.perf_counter() - started
-    increment()
+    increment(1)
     observe(seconds)
     if ACCESS.isEnabledFor(logging.INFO):
         _log_access(method, route, status, seconds)
@@ -90,17 +92,17 @@ def _log_access(method: str, route: str, result: int | str, seconds: float) -> N
 
 # Cached: looking up labels takes microseconds.
 @lru_cache(maxsize=4096)
-def _http_children(
-    method: str, route: str, status: int
-) -> tuple[Callable[[], None], Callable[[float], None]]:
-    return REQUESTS.labels(method, route, str(status)).inc, LATENCY.labels(method, route).observe
+def _http_children(method: str, route: str, status: int) -> _Children:
+    # The value, because the counter's own `inc` checks its labels and the amount each time.
+    count = REQUESTS.labels(method, route, str(status))._value.inc
+    return count, LATENCY.labels(method, route).observe
 
 
 def record_rpc(method: str, code: str, started: float) -> None:
     """Count a finished RPC, log its access line, and end its span; arguments as above."""
     count, observe = _rpc_children(method, code)
     seconds = time.perf_counter() - started
-    count()
+    count(1)
     observe(seconds)
     if ACCESS.isEnabledFor(logging.INFO):
         _log_access("RPC", method, code, seconds)
@@ -111,8 +113,8 @@ def record_rpc(method: str, code: str, started: float) -> None:
 
 
 @lru_cache(maxsize=4096)
-def _rpc_children(method: str, code: str) -> tuple[Callable[[], None], Callable[[float], None]]:
-    return RPCS.labels(method, code).inc, RPC_LATENCY.labels(method).observe
+def _rpc_children(method: str, code: str) -> _Children:
+    return RPCS.labels(method, code)._value.inc, RPC_LATENCY.labels(method).observe
 
 
 class _FixedCollector(Collector):

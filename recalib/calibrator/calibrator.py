@@ -402,23 +402,26 @@ class Calibrator(SetPredictor):
         self, logits: Floats, offsets: NDArray[np.float64] | None = None
     ) -> NDArray[np.float64]:
         """Return probabilities in float64 by NumPy for checked logits: the reference."""
-        result = np.empty(logits.shape)
-        self._predict_into(result, logits)
+        result = self._predict(logits, np.float64)
         return result if offsets is None else adjust(result, offsets)
 
     def predict_rounded(self, logits: Floats) -> NDArray[np.float32]:
         """Return `predict_float64` rounded to float32, in half of its memory."""
-        result = np.empty(logits.shape, np.float32)
-        self._predict_into(result, logits)
-        return result
+        return self._predict(logits, np.float32)
 
-    def _predict_into(self, result: Floats, logits: Floats) -> None:
+    def _predict(self, logits: Floats, dtype: type[np.floating[Any]]) -> NDArray[Any]:
         step = max(1, _CHUNK // logits.shape[1])
+        if len(logits) <= step:
+            return self._predict_chunk(logits).astype(dtype, copy=False)
+        result = np.empty(logits.shape, dtype)
         for start in range(0, len(logits), step):
             rows = slice(start, start + step)
-            wide = logits[rows].astype(np.float64, copy=False)
-            masked = self.apply_mask(_REFERENCE, wide)
-            result[rows] = self.map.probabilities(_REFERENCE, masked, self.parameters)
+            result[rows] = self._predict_chunk(logits[rows])
+        return result
+
+    def _predict_chunk(self, logits: Floats) -> NDArray[np.float64]:
+        masked = self.apply_mask(_REFERENCE, logits.astype(np.float64, copy=False))
+        return np.asarray(self.map.probabilities(_REFERENCE, masked, self.parameters))
 
     def to_onnx(self, *, probabilities_only: bool = False) -> bytes:
         """Return the map as an ONNX graph: `logits` float32 [N, K] to `probabilities`.

@@ -49,7 +49,7 @@ class Origin(NamedTuple):
     offsets: str = ""
 
 
-_NOWHERE = Origin()
+NOWHERE = Origin()
 
 
 class PredictionIds:
@@ -101,7 +101,7 @@ class PredictionIds:
         logits: Floats,
         probabilities: Floats,
         share: float,
-        origin: Origin = _NOWHERE,
+        origin: Origin = NOWHERE,
         adaptation: int | None = None,
     ) -> list[str | None]:
         """Return an id or None for each row; sample logits of rows with ids for monitoring.
