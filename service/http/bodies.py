@@ -18,6 +18,7 @@ from recalib.settings import Settings
 from service.access.body_budget import MEMORY_IN_USE, Body, BodyBudget
 from service.exchange import Exchange
 from service.http.fast_routes import header_map
+from service.http.limited_protocol import IS_COMPLETE
 from service.operations import MAX_DOCUMENT_BYTES, Operation
 from service.state import State
 
@@ -107,7 +108,8 @@ def limit_body(
         return receive
     limit = _limit_of(state.settings, operation, headers)
     lowest = min(limit.bytes, key_limit or limit.bytes)
-    limited = LimitedBody(receive, announced, limit, lowest, exchange)
+    has_arrived = IS_COMPLETE in scope.get("state", {})
+    limited = LimitedBody(receive, announced, limit, lowest, exchange, has_arrived)
     if not limit.is_stream:
         limited.count(state.bodies)
     return limited
@@ -122,6 +124,7 @@ class LimitedBody:
     Parameters
     ----------
     lowest: the smaller of the limits of route and key.
+    has_arrived: whether the whole body is there, so that no call waits.
     """
 
     def __init__(
@@ -131,8 +134,10 @@ class LimitedBody:
         limit: _Limit,
         lowest: int,
         exchange: Exchange,
+        has_arrived: bool,
     ) -> None:
         self._receive = receive
+        self._has_arrived = has_arrived
         self._announced = announced
         self._limit = limit
         self._lowest = lowest
@@ -183,9 +188,12 @@ class LimitedBody:
         if self._body is None:
             return await self._receive()
         message: Message = {}
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(None) as self._wait:
-                message = await self._receive()
+        if self._has_arrived:  # no eviction has to end a wait
+            message = await self._receive()
+        else:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(None) as self._wait:
+                    message = await self._receive()
         if self._is_evicted:
             raise UnavailableError(MEMORY_IN_USE)
         return message

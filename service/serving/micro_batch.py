@@ -24,6 +24,8 @@ MAX_NUMBERS = 64
 Result = tuple[Floats, list[str | None] | None, int | None]
 #: Calibrator, origin and share of ids: batches with the same key can be joined.
 _Key = tuple[LoadedCalibrator, Origin, float]
+#: The logits of a request, and its future result.
+_Part = tuple[Floats, Future[Result]]
 
 
 def compute(
@@ -43,7 +45,7 @@ class MicroBatcher:
 
     def __init__(self, ids: PredictionIds) -> None:
         self._ids = ids
-        self._pending: dict[_Key, list[tuple[Floats, Future[Result]]]] = {}
+        self._pending: dict[_Key, list[_Part]] = {}
 
     def submit(
         self, loaded: LoadedCalibrator, origin: Origin, share: float, logits: Floats
@@ -60,18 +62,17 @@ class MicroBatcher:
         pending, self._pending = self._pending, {}
         for key, batches in pending.items():
             # Above SMALL_BATCH numbers onnxruntime computes, which is slower for few rows.
-            rows = max(1, SMALL_BATCH // batches[0][0].shape[1])
-            while batches:
-                count, total = 0, 0
-                while count < len(batches) and (
-                    count == 0 or total + len(batches[count][0]) <= rows
-                ):
-                    total += len(batches[count][0])
-                    count += 1
-                self._compute(key, batches[:count])
-                batches = batches[count:]
+            joined: list[_Part] = []
+            size = 0
+            for batch in batches:
+                if joined and size + batch[0].size > SMALL_BATCH:
+                    self._compute(key, joined)
+                    joined, size = [], 0
+                joined.append(batch)
+                size += batch[0].size
+            self._compute(key, joined)
 
-    def _compute(self, key: _Key, batches: list[tuple[Floats, Future[Result]]]) -> None:
+    def _compute(self, key: _Key, batches: list[_Part]) -> None:
         try:
             joined = [logits for logits, _ in batches]
             logits = joined[0] if len(joined) == 1 else np.concatenate(joined)
