@@ -11,7 +11,7 @@ from recalib.core.resource_names import check_alias, is_name
 from recalib.errors import ConflictError, NotFoundError
 from recalib.registry import tables
 from recalib.registry.audit import Audit
-from recalib.registry.base import Queries, columns_without
+from recalib.registry.base import Queries, columns_without, page_of
 from recalib.registry.clock import now
 from recalib.registry.events import Events
 from recalib.registry.models import Models
@@ -132,10 +132,8 @@ class Aliases(Queries):
 
     def get(self, model: Model, alias: str) -> Alias:
         """Return the alias, or raise `NotFoundError`."""
-        row = self.find(model, alias)
-        if row is None:
-            raise NotFoundError("alias", alias, hint=f"the model is {model.name}")
-        return row
+        of_alias = _select(model).where(_ALIAS.c.alias == alias)
+        return self._get(Alias, of_alias, "alias", alias, f"the model is {model.name}")
 
     def all(self, model: Model) -> list[Alias]:
         """Return all aliases of the model, sorted by name."""
@@ -143,10 +141,7 @@ class Aliases(Queries):
 
     def page(self, model: Model, after: str | None, limit: int) -> list[Alias]:
         """Return up to `limit` aliases sorted by name, after the name `after`."""
-        statement = _select(model).order_by(_ALIAS.c.alias).limit(limit)
-        if after is not None:
-            statement = statement.where(_ALIAS.c.alias > after)
-        return self._read(Alias, statement)
+        return self._read(Alias, page_of(_select(model), _ALIAS.c.alias, limit, after))
 
     def history(
         self, model: Model, alias: str, limit: int = 100, after: int | None = None
@@ -154,15 +149,11 @@ class Aliases(Queries):
         """Return up to `limit` changes, newest first, older than revision `after`."""
         if not is_name(alias):
             return []
-        statement = (
-            select(*columns_without(_CHANGE, "model_id"), literal(model.name).label("model"))
-            .where(_CHANGE.c.model_id == model.id, _CHANGE.c.alias == alias)
-            .order_by(_CHANGE.c.revision.desc())
-            .limit(limit)
-        )
-        if after is not None:
-            statement = statement.where(_CHANGE.c.revision < after)
-        changes = self._read(AliasChange, statement)
+        columns = (*columns_without(_CHANGE, "model_id"), literal(model.name).label("model"))
+        of_alias = (_CHANGE.c.model_id == model.id, _CHANGE.c.alias == alias)
+        statement = select(*columns).where(*of_alias)
+        page = page_of(statement, _CHANGE.c.revision, limit, after, newest_first=True)
+        changes = self._read(AliasChange, page)
         return [replace(change, to_version=change.to_version or None) for change in changes]
 
     def changed_since(self, revision: int) -> list[Alias]:

@@ -10,7 +10,7 @@ from sqlalchemy import insert, select, update
 
 from recalib.core.access import ApiKey, Limits, check_scopes, check_secret, hash_secret, new_secret
 from recalib.core.resource_names import check_name
-from recalib.errors import InputError, NotFoundError
+from recalib.errors import InputError
 from recalib.registry import tables
 from recalib.registry.audit import Audit
 from recalib.registry.base import Queries
@@ -126,10 +126,9 @@ class ApiKeys(Queries):
 
     def _get_by_name(self, name: str, *, locked: bool = False) -> ApiKey:
         statement = select(_TABLE).where(_TABLE.c.name == name)
-        key = self._find(_key, statement.with_for_update() if locked else statement)
-        if key is None:
-            raise NotFoundError("API key", name)
-        return key
+        return self._get(
+            _key, statement.with_for_update() if locked else statement, "API key", name
+        )
 
 
 def _key(

@@ -6,10 +6,11 @@ import sqlite3
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from sqlalchemy import Column, Connection, Executable, Insert, Table, Update
+from sqlalchemy import Column, Connection, Executable, Insert, Select, Table, Update
 from sqlalchemy.exc import IntegrityError
 
-from recalib.errors import ExistsError
+from recalib.core.resource_names import is_name
+from recalib.errors import ExistsError, NotFoundError
 
 R = TypeVar("R")
 
@@ -17,6 +18,26 @@ R = TypeVar("R")
 def columns_without(table: Table, *names: str) -> list[Column[Any]]:
     """Return the columns of a table but those of these names."""
     return [column for column in table.c if column.name not in names]
+
+
+def page_of(
+    statement: Select[Any],
+    column: Column[Any],
+    limit: int,
+    after: Any = None,
+    *,
+    newest_first: bool = False,
+) -> Select[Any]:
+    """Return the query of up to `limit` rows by `column`, beyond the value `after` if it is given.
+
+    Parameters
+    ----------
+    newest_first: from the largest value to the smallest.
+    """
+    page = statement.order_by(column.desc() if newest_first else column).limit(limit)
+    if after is None:
+        return page
+    return page.where(column < after if newest_first else column > after)
 
 
 class Queries:
@@ -29,6 +50,15 @@ class Queries:
         """Return the record of the row of a query, made of its columns; None without a row."""
         row = self._connection.execute(statement).one_or_none()
         return None if row is None else record(**row._mapping)
+
+    def _get(
+        self, record: Callable[..., R], statement: Executable, kind: str, name: str, hint: str = ""
+    ) -> R:
+        """Return the record of a row by its name; `NotFoundError` without one, or if it is none."""
+        resource = self._find(record, statement) if is_name(name) else None
+        if resource is None:
+            raise NotFoundError(kind, name, hint=hint)
+        return resource
 
     def _read(self, record: Callable[..., R], statement: Executable) -> list[R]:
         """Return the records of the rows of a query, each made of its columns."""

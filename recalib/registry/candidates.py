@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Select, func, insert, select, update
 
-from recalib.errors import ConflictError, NotFoundError
+from recalib.errors import ConflictError
 from recalib.registry import tables
 from recalib.registry.base import Queries, columns_without
 from recalib.registry.clock import now
@@ -59,11 +59,9 @@ class Candidates(Queries):
 
     def get(self, model: Model, version: int) -> Challenger:
         """Return the candidate of a version; `NotFoundError` if it never was a candidate."""
-        candidate = self._find(Challenger, _select(model).where(_TABLE.c.version == version))
-        if candidate is None:
-            hint = f"this version of {model.name} never was a candidate"
-            raise NotFoundError("candidate", str(version), hint=hint)
-        return candidate
+        of_version = _select(model).where(_TABLE.c.version == version)
+        hint = f"this version of {model.name} never was a candidate"
+        return self._get(Challenger, of_version, "candidate", str(version), hint)
 
     def drop(self, model: Model, version: int) -> bool:
         """Drop an open candidate; return whether it was open.

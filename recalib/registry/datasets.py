@@ -7,9 +7,9 @@ from typing import Any
 from sqlalchemy import Select, insert, literal, select, update
 
 from recalib.core.resource_names import check_name, is_name
-from recalib.errors import InputError, NotFoundError
+from recalib.errors import InputError
 from recalib.registry import tables
-from recalib.registry.base import Queries, columns_without
+from recalib.registry.base import Queries, columns_without, page_of
 from recalib.registry.clock import now
 from recalib.registry.records import Dataset, InputKind, Model
 
@@ -70,10 +70,8 @@ class Datasets(Queries):
 
     def get(self, model: Model, name: str) -> Dataset:
         """Return the dataset, or raise `NotFoundError`."""
-        dataset = self.find(model, name)
-        if dataset is None:
-            raise NotFoundError("dataset", name, hint=f"the model is {model.name}")
-        return dataset
+        named = _select(model).where(_TABLE.c.name == name)
+        return self._get(_dataset, named, "dataset", name, f"the model is {model.name}")
 
     def set_row_digests(self, model: Model, dataset: Dataset, digests: bytes) -> None:
         """Record the digests of the rows, unless they are recorded: see `Calibrators.row_digests`.
@@ -102,10 +100,7 @@ class Datasets(Queries):
 
     def page(self, model: Model, after: str | None, limit: int) -> list[Dataset]:
         """Return up to `limit` datasets sorted by name, after the name `after`."""
-        statement = _select(model).order_by(_TABLE.c.name).limit(limit)
-        if after is not None:
-            statement = statement.where(_TABLE.c.name > after)
-        return self._read(_dataset, statement)
+        return self._read(_dataset, page_of(_select(model), _TABLE.c.name, limit, after))
 
 
 def _dataset(*, tags: list[str] | None, **row: Any) -> Dataset:

@@ -34,7 +34,7 @@ from recalib.core.resource_names import check_name, is_name
 from recalib.errors import ConflictError, FencedError, NotFoundError
 from recalib.observability.telemetry import current_traceparent
 from recalib.registry import tables
-from recalib.registry.base import Queries
+from recalib.registry.base import Queries, page_of
 from recalib.registry.clock import now
 from recalib.registry.events import Events
 from recalib.registry.job_kinds import MONITOR
@@ -124,15 +124,9 @@ class Jobs(Queries):
         ----------
         hold: lock its row until the transaction ends.
         """
-        if not is_name(job_id):
-            raise NotFoundError("job", job_id)
         statement = _SELECT.where(_TABLE.c.id == job_id)
-        if hold:
-            statement = statement.with_for_update(of=_TABLE)
-        job = self._find(Job, statement)
-        if job is None:
-            raise NotFoundError("job", job_id)
-        return job
+        locked = statement.with_for_update(of=_TABLE) if hold else statement
+        return self._get(Job, locked, "job", job_id)
 
     def upload(self, job_id: str) -> tuple[bytes, bytes | None]:
         """Return the parameter file that an unfinished job publishes, and the digests of its rows.
@@ -158,15 +152,13 @@ class Jobs(Queries):
         kind: str | None = None,
     ) -> list[Job]:
         """Return up to `limit` jobs, newest first, with a sequence below `before`."""
-        statement = _SELECT.order_by(_TABLE.c.sequence.desc()).limit(limit)
+        statement = page_of(_SELECT, _TABLE.c.sequence, limit, before, newest_first=True)
         if model is not None:
             statement = statement.where(_TABLE.c.model_id == model.id)
         if state is not None:
             statement = statement.where(_TABLE.c.state == state)
         if kind is not None:
             statement = statement.where(_TABLE.c.kind == kind)
-        if before is not None:
-            statement = statement.where(_TABLE.c.sequence < before)
         return self._read(Job, statement)
 
     def latest(self, model: Model, kind: str) -> Job | None:

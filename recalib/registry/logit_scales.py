@@ -71,7 +71,7 @@ class LogitScales(Queries):
     def add_traffic(self, spreads: Mapping[int, Mapping[int, int]]) -> None:
         """Add served rows by spread (`LogitScale.spreads`), by the id of their model."""
         for model_id in sorted(spreads):  # in one order, so that processes do not deadlock
-            before = self._get(model_id, _TRAFFIC)
+            before = self._locked(model_id, _TRAFFIC)
             counts = {} if before is None else dict(before.spreads)
             for bin, count in spreads[model_id].items():
                 counts[bin] = counts.get(bin, 0) + count
@@ -79,7 +79,7 @@ class LogitScales(Queries):
                 counts = {bin: count // 2 for bin, count in counts.items() if count > 1}
             self._put(model_id, _TRAFFIC, LogitScale(counts))
 
-    def _get(self, model_id: int, dataset_id: Any) -> LogitScale | None:
+    def _locked(self, model_id: int, dataset_id: Any) -> LogitScale | None:
         statement = select(_TABLE.c.summary).where(
             _TABLE.c.model_id == model_id, _TABLE.c.dataset_id == dataset_id
         )

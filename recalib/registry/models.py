@@ -10,13 +10,13 @@ from sqlalchemy import Select, func, insert, select, update
 from recalib.contract.models import Task
 from recalib.core.card import PredictionPolicy
 from recalib.core.monitoring_settings import MonitoringSettings
-from recalib.core.resource_names import check_name, is_name
+from recalib.core.resource_names import check_name
 from recalib.core.retention_settings import RetentionSettings
 from recalib.core.sanitize import sanitize_line
 from recalib.core.watched_classes import watched_indices
 from recalib.errors import InputError, NotFoundError
 from recalib.registry import tables
-from recalib.registry.base import Queries
+from recalib.registry.base import Queries, page_of
 from recalib.registry.clock import now
 from recalib.registry.details import has_tag
 from recalib.registry.records import Model
@@ -76,13 +76,10 @@ class Models(Queries):
 
     def get(self, name: str, *, locked: bool = False) -> Model:
         """Return the model, locked for a change if asked, or raise `NotFoundError`."""
-        if not is_name(name):
-            raise NotFoundError("model", name)
         statement = select(_TABLE).where(_TABLE.c.name == name)
-        model = self._find(model_of, statement.with_for_update() if locked else statement)
-        if model is None:
-            raise NotFoundError("model", name)
-        return model
+        return self._get(
+            model_of, statement.with_for_update() if locked else statement, "model", name
+        )
 
     def hold(self, model: Model, *, exclusively: bool = False) -> None:
         """Keep the model from being deleted or renamed until the transaction ends.
@@ -140,15 +137,13 @@ class Models(Queries):
         state: the monitoring state of their champions; `unverified` without a champion.
         """
         exists = _TABLE.c.deleted_at.is_(None)
-        statement = select(_TABLE).where(exists).order_by(_TABLE.c.name).limit(limit)
+        statement = page_of(select(_TABLE).where(exists), _TABLE.c.name, limit, after)
         if name is not None:
             statement = statement.where(_TABLE.c.name.icontains(name, autoescape=True))
         if tag is not None:
             statement = statement.where(has_tag(self._connection, _TABLE.c.tags, tag))
         if state is not None:
             statement = _with_state(statement, state)
-        if after is not None:
-            statement = statement.where(_TABLE.c.name > after)
         return self._read(model_of, statement)
 
 

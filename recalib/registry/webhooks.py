@@ -31,11 +31,10 @@ from sqlalchemy import (
 )
 
 from recalib.contract.events import DeliveryState
-from recalib.core.resource_names import is_name
 from recalib.errors import ConflictError, FencedError, NotFoundError
 from recalib.registry import tables
 from recalib.registry.audit import Audit
-from recalib.registry.base import Queries, columns_without
+from recalib.registry.base import Queries, columns_without, page_of
 from recalib.registry.clock import now
 from recalib.registry.events import Events
 from recalib.registry.records import Delivery, DueDelivery, Webhook, WebhookLease
@@ -92,20 +91,14 @@ class Webhooks(Queries):
 
     def get(self, webhook_id: str) -> Webhook:
         """Return the webhook, or raise `NotFoundError`."""
-        webhook = None
-        if is_name(webhook_id):
-            webhook = self._find(_webhook, select(*_COLUMNS).where(_TABLE.c.id == webhook_id))
-        if webhook is None:
-            raise NotFoundError("webhook", webhook_id)
-        return webhook
+        statement = select(*_COLUMNS).where(_TABLE.c.id == webhook_id)
+        return self._get(_webhook, statement, "webhook", webhook_id)
 
     def page(self, model: str | None, after: str | None, limit: int) -> list[Webhook]:
         """Return up to `limit` webhooks by id, after the id `after`."""
-        statement = select(*_COLUMNS).order_by(_TABLE.c.id).limit(limit)
+        statement = page_of(select(*_COLUMNS), _TABLE.c.id, limit, after)
         if model is not None:
             statement = statement.where(_TABLE.c.model == model)
-        if after is not None:
-            statement = statement.where(_TABLE.c.id > after)
         return self._read(_webhook, statement)
 
     def change(self, webhook_id: str, url: str | None, enabled: bool | None) -> Webhook:
@@ -178,14 +171,11 @@ class Webhooks(Queries):
             select(*columns_without(_DELIVERY, "webhook_id"), tables.events.c.type)
             .outerjoin(tables.events, tables.events.c.id == _DELIVERY.c.event_id)
             .where(_DELIVERY.c.webhook_id == webhook_id)
-            .order_by(_DELIVERY.c.event_id.desc())
-            .limit(limit)
         )
         if state is not None:
             statement = statement.where(_DELIVERY.c.state == state)
-        if before is not None:
-            statement = statement.where(_DELIVERY.c.event_id < before)
-        return self._read(Delivery, statement)
+        page = page_of(statement, _DELIVERY.c.event_id, limit, before, newest_first=True)
+        return self._read(Delivery, page)
 
     def redeliver(self, webhook_id: str, event_id: int) -> None:
         """Send an event again; raise `NotFoundError` if there is no delivery of it."""

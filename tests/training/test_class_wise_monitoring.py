@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from training.class_rows import read_class_rows
 
 from recalib.registry import Model, MonitorRow, Registry
 from tests.drift.test_class_monitor import labels_of, swap_two
 from tests.training.watched import CAPTURING, WATCHING, Stream, a_champion, serve
 from training.monitoring_job import watch
+from training.sampled_rows import read_class_rows
 
 pytestmark = pytest.mark.sqlite_only
 
