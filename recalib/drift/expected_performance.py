@@ -19,8 +19,7 @@ from recalib.core.arrays import Numbers
 from recalib.core.options import check_option
 from recalib.drift.calibration_sums import CalibrationSums
 from recalib.drift.target import Target
-from recalib.drift.validation import check_confidences
-from recalib.errors import InputError
+from recalib.drift.validation import check_array, check_confidences
 from recalib.metrics.roc_auc import roc_auc_of_bins
 from recalib.stats.groups import group_sums
 
@@ -153,9 +152,8 @@ def _check_counts(name: str, counts: ArrayLike | None, rows: Numbers) -> Numbers
     if counts is None:
         return None
     values = np.asarray(counts, np.float64)
-    if values.shape != rows.shape or not np.all(np.isfinite(values) & (values >= 0)):
-        found = f"shape {values.shape}, or a value out of range"
-        raise InputError(name, found=found, accepted=f"shape {rows.shape}, each at least 0")
+    legal = values.shape == rows.shape and np.all(np.isfinite(values) & (values >= 0))
+    check_array(name, values, legal, "a value out of range", f"shape {rows.shape}, each at least 0")
     return values
 
 

@@ -190,14 +190,7 @@ class Monitor:
         self._check(start, end, by_segment)
         data = {}
         for name, cohort in by_segment.items():
-            (p, y), times, groups = (
-                cohort.rows(),
-                cohort.prediction_times(end),
-                cohort.group_numbers(),
-            )
-            is_new = self._groups.are_new(groups)
-            sums = cohort.sums(self._edges, is_new)
-            data[name] = sums, (p[is_new], y[is_new], times[is_new], groups[is_new])
+            data[name] = self._new_rows(cohort, end, self._edges)
         if class_rows is not None and class_rows.groups is not None:
             class_rows = class_rows.select(self._groups.are_new(class_rows.groups))
         total = CalibrationSums.empty(self._edges)
@@ -206,11 +199,7 @@ class Monitor:
         self._all.add(start, end, total, _sort_by_time([rows for _, rows in data.values()]))
         self._end = end
         for name, cohort in (promised or {}).items():
-            groups = cohort.group_numbers()
-            is_new = self._groups.are_new(groups)
-            p, y, times = (c[is_new] for c in (*cohort.rows(), cohort.prediction_times(end)))
-            rows = p, y, times, groups[is_new]
-            self._promises[name].add(start, end, cohort.sums([], is_new), rows)
+            self._promises[name].add(start, end, *self._new_rows(cohort, end, []))
         for name, (sums, rows) in data.items() if self.options.segments else ():
             if name not in self._segments:
                 self._segments[name] = self._stream_monitor(self._segment_alpha())
@@ -248,8 +237,7 @@ class Monitor:
             has_drifted = segment.state in ("suspect", "stale")
             if has_drifted and STATES.index(segment.state) > STATES.index(worst.state):
                 worst, owner = segment, name
-        state = worst.state
-        reason = worst.reason
+        state, reason = worst.state, worst.reason
         if owner is not None and owner not in PROMISES:
             reason = f"segment {owner!r}: {reason}"
         onset, class_evidence, may_be_selection = worst.onset, None, worst.may_be_selection
@@ -346,6 +334,16 @@ class Monitor:
             accepted = f"at most {self.options.segments}"
             raise InputError("segments", found=f"{len(names)} different", accepted=accepted)
 
+    def _new_rows(
+        self, cohort: Cohort, end: float, edges: ArrayLike
+    ) -> tuple[CalibrationSums, Rows]:
+        """Return the sums of a cohort and its rows, without those of groups that were seen."""
+        groups = cohort.group_numbers()
+        is_new = self._groups.are_new(groups)
+        p, y = cohort.rows()
+        rows = p[is_new], y[is_new], cohort.prediction_times(end)[is_new], groups[is_new]
+        return cohort.sums(edges, is_new), rows
+
     def _stream_monitor(self, alpha: float, reference: Any = None) -> StreamMonitor:
         return StreamMonitor(
             self._edges,
@@ -385,12 +383,7 @@ class Monitor:
         silent_classes: SilentClasses | None = None,
     ) -> SegmentStatus:
         evidence = monitor.evidence(now, served, silent_segments, silent_classes)
-        decision = decide_state(
-            evidence,
-            objective=monitor.options.objective,
-            tolerance=monitor.options.tolerance,
-            least_labels=monitor.options.least_labels,
-        )
+        decision = decide_state(evidence, monitor.options)
         if decision.state == "stale":
             evidence = dataclasses.replace(evidence, expected=None)
         return SegmentStatus(

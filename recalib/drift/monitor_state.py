@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple
 
+from recalib.core.monitoring_settings import EvidenceSettings
 from recalib.core.time_text import time_text
 from recalib.drift.expected_performance import ExpectedPerformance
 from recalib.drift.target import TARGET_NAMES, Target, TargetNames
@@ -140,9 +141,7 @@ class Decision(NamedTuple):
     may_be_selection: bool
 
 
-def decide_state(
-    evidence: Evidence, *, objective: float, tolerance: float, least_labels: int
-) -> Decision:
+def decide_state(evidence: Evidence, settings: EvidenceSettings) -> Decision:
     """Return the state and the reason for it.
 
     - stale: the test has rejected, E ≥ 1/α, that accuracy is within `tolerance` of confidence;
@@ -157,7 +156,7 @@ def decide_state(
     if this cannot be tested, unless selection cannot explain the error of the window.
     """
     names = TARGET_NAMES[evidence.target]
-    state, reason = _decide(evidence, names, objective, tolerance, least_labels)
+    state, reason = _decide(evidence, names, settings)
     if evidence.silent_reason is not None:
         reason += f"; {evidence.silent_reason}"
     if evidence.rare_since is not None:
@@ -179,11 +178,11 @@ def decide_state(
         )
     if evidence.selective:
         reason += f"; labels come more often for some {names.values} than for others"
-    if not _is_from_labels(evidence, state, objective, least_labels):
+    if not _is_from_labels(evidence, state, settings):
         return Decision(state, reason, False)
     if not evidence.selective and evidence.coverage_p_value is not None:
         return Decision(state, reason, False)
-    if _least_error(evidence) > tolerance:
+    if _least_error(evidence) > settings.tolerance:
         reason += "; a selection of labels by outcome cannot explain this"
         if evidence.selection_ratio is not None:
             reason += f" up to a ratio of {evidence.selection_ratio:g}"
@@ -193,11 +192,13 @@ def decide_state(
     return Decision(state, f"{reason}; this may come from the selection of labels", True)
 
 
-def _is_from_labels(evidence: Evidence, state: State, objective: float, least_labels: int) -> bool:
+def _is_from_labels(evidence: Evidence, state: State, settings: EvidenceSettings) -> bool:
     """Return whether labels are evidence against the calibrator, and not only a shift."""
     if state == "stale":
         return True
-    is_large = evidence.size >= least_labels and (evidence.error_low or 0.0) > objective
+    is_large = (
+        evidence.size >= settings.least_labels and (evidence.error_low or 0.0) > settings.objective
+    )
     suspicion = evidence.suspicion
     return is_large or (suspicion is not None and suspicion >= evidence.suspicion_threshold)
 
@@ -214,10 +215,11 @@ def _least_error(evidence: Evidence) -> float:
 
 
 def _decide(
-    evidence: Evidence, names: TargetNames, objective: float, tolerance: float, least_labels: int
+    evidence: Evidence, names: TargetNames, settings: EvidenceSettings
 ) -> tuple[State, str]:
+    objective, least_labels = settings.objective, settings.least_labels
     if evidence.rejected_at is not None:
-        relation = f"within {tolerance:.1%} of"
+        relation = f"within {settings.tolerance:.1%} of"
         if evidence.target == "accepted":
             relation = "at least"
         return "stale", (

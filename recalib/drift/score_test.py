@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from recalib.core.arrays import Numbers
 from recalib.core.field_types import Count, Fraction, Positive, check_fields
 from recalib.core.options import check_option
+from recalib.drift.validation import check_array
 from recalib.errors import InputError
 
 ScoreVerdict = Literal["better", "no better"]
@@ -195,12 +196,9 @@ class ScoreTest:
 
     def _check(self, name: str, scores: ArrayLike) -> Numbers:
         values = np.asarray(scores, np.float64)
-        if values.ndim != 1 or not np.all((values >= 0) & (values <= self.bound)):
-            raise InputError(
-                name,
-                found=f"shape {values.shape}, or a score out of range",
-                accepted=f"(N,) in [0, {self.bound:g}]",
-            )
+        legal = values.ndim == 1 and np.all((values >= 0) & (values <= self.bound))
+        accepted = f"(N,) in [0, {self.bound:g}]"
+        check_array(name, values, legal, "a score out of range", accepted)
         return values
 
 

@@ -30,15 +30,20 @@ from recalib.drift.silence import SilentClasses, describe_silence, silent_bins
 from recalib.drift.sliding_window import SlidingWindow
 from recalib.drift.target import PROMISES
 from recalib.drift.timed_test import TimedTest
-from recalib.drift.validation import check_rows
+from recalib.drift.validation import check_finite, check_rows
 from recalib.drift.windows import Window, shortfall_of, summarise_window
-from recalib.errors import InputError
 
 Counts = NDArray[np.int64]
 
 
 #: With fewer labels, those that are needed are not estimated.
 _MIN_UNITS = 100
+#: What the evidence has from its window, under the same name.
+_OF_WINDOW = (
+    "traffic", "silent", "delay", "accuracy", "confidence", "ece", "ece_floor", "ece_low",
+    "ece_high", "selection_low", "selection_high", "ce", "ce_low", "ce_high",
+)  # fmt: skip
+
 #: Confidences, correctness, times and groups.
 Rows = tuple[Numbers, Numbers, Numbers, Groups]
 
@@ -88,12 +93,7 @@ class Cohort:
         """
         rows = np.shape(self.confidences)
         times = np.full(rows, end) if self.times is None else np.asarray(self.times, np.float64)
-        if times.shape != rows or not np.isfinite(times).all():
-            raise InputError(
-                "times",
-                found=f"shape {times.shape}, or a value that is not finite",
-                accepted=f"{rows}, seconds",
-            )
+        check_finite("times", times, rows, "seconds")
         return times
 
     def group_numbers(self) -> Groups:
@@ -241,11 +241,9 @@ class StreamMonitor:
             repeats=None if repeats is None else repeats.repeats,
             repeats_rows=None if repeats is None else repeats.rows,
             has_repeats=repeats is not None and repeats.is_significant,
-            traffic=summary.traffic,
             coverage=None if coverage is None else coverage.share,
             coverage_p_value=None if coverage is None else coverage.p_value,
             selective=coverage is not None and coverage.selective,
-            silent=summary.silent,
             silent_reason=silence,
             silent_since=window.silent_since,
             rare_since=None if rare is None else rare.since,
@@ -253,19 +251,8 @@ class StreamMonitor:
             usual_coverage=None if rare is None else rare.usual,
             rare_widening=None if rare is None else rare.widening,
             labels_needed=self._labels_needed(summary),
-            delay=summary.delay,
-            accuracy=summary.accuracy,
-            confidence=summary.confidence,
-            ece=summary.ece,
-            ece_floor=summary.ece_floor,
-            ece_low=summary.ece_low,
-            ece_high=summary.ece_high,
             selection_ratio=None if summary.selection_low is None else self.options.selection_ratio,
-            selection_low=summary.selection_low,
-            selection_high=summary.selection_high,
-            ce=summary.ce,
-            ce_low=summary.ce_low,
-            ce_high=summary.ce_high,
+            **{name: getattr(summary, name) for name in _OF_WINDOW},
             psi=psi,
             psi_threshold=threshold,
             psi_covered=covered,

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from recalib.core.arrays import Numbers
 from recalib.errors import InputError
+
+
+def check_array(name: str, values: NDArray[Any], legal: Any, problem: str, accepted: str) -> None:
+    """Raise `InputError` for an array of another shape, or with the problem, if it is not legal."""
+    if not legal:
+        raise InputError(name, found=f"shape {values.shape}, or {problem}", accepted=accepted)
 
 
 def check_confidences(confidences: ArrayLike) -> Numbers:
@@ -17,12 +25,8 @@ def check_confidences(confidences: ArrayLike) -> Numbers:
     InputError: another shape, or a value out of range; NaN is out of range.
     """
     values = np.asarray(confidences, np.float64)
-    if values.ndim != 1 or not np.all((values >= 0) & (values <= 1)):
-        raise InputError(
-            "confidences",
-            found=f"shape {values.shape}, or a value out of range",
-            accepted="(N,) in [0, 1]",
-        )
+    legal = values.ndim == 1 and np.all((values >= 0) & (values <= 1))
+    check_array("confidences", values, legal, "a value out of range", "(N,) in [0, 1]")
     return values
 
 
@@ -34,10 +38,13 @@ def check_rows(confidences: ArrayLike, correct: ArrayLike) -> tuple[Numbers, Num
     InputError: shapes that differ, or values out of range.
     """
     p, y = check_confidences(confidences), np.asarray(correct, np.float64)
-    if y.shape != p.shape or not np.all((y == 0) | (y == 1)):
-        raise InputError(
-            "correct",
-            found=f"shape {y.shape}, or a value that is neither 0 nor 1",
-            accepted=f"{p.shape}, zeros and ones",
-        )
+    legal = y.shape == p.shape and np.all((y == 0) | (y == 1))
+    problem = "a value that is neither 0 nor 1"
+    check_array("correct", y, legal, problem, f"{p.shape}, zeros and ones")
     return p, y
+
+
+def check_finite(name: str, values: Numbers, shape: Any, unit: str) -> None:
+    """Raise `InputError` unless an array has this shape and finite numbers."""
+    legal = values.shape == shape and np.isfinite(values).all()
+    check_array(name, values, legal, "a value that is not finite", f"{shape}, {unit}")

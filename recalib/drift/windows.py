@@ -53,33 +53,33 @@ class Window:
     bins: int
     #: The silent share of the traffic; 0 in a window weighted by labels.
     silent: float
-    accuracy: float | None
-    confidence: float | None
+    accuracy: float | None = None
+    confidence: float | None = None
     #: Mean seconds from prediction to label.
-    delay: float | None
+    delay: float | None = None
     #: Σ w|ĝ|, and its mean for a calibrated model: Σ w √(2(Σp − Σp²)/(πn²)).
-    ece: float | None
-    ece_floor: float | None
+    ece: float | None = None
+    ece_floor: float | None = None
     #: An interval for ECE, see `interval_of_mean_gap`. Of the traffic that is not silent, its upper
     #: end if ECE were at its floor, as for a calibrated model: it falls as 1/√n.
-    ece_low: float | None
-    ece_high: float | None
-    ece_floor_high: float | None
+    ece_low: float | None = None
+    ece_high: float | None = None
+    ece_floor_high: float | None = None
     #: ECE ± √(χ²_{level,B} Σ w²v), wide, but valid without further assumptions.
-    ece_widest_low: float | None
-    ece_widest_high: float | None
+    ece_widest_low: float | None = None
+    ece_widest_high: float | None = None
     #: An interval for ECE if labels are selected by outcome up to a stated ratio, see
     #: `selection_interval`; None without a ratio.
-    selection_low: float | None
-    selection_high: float | None
+    selection_low: float | None = None
+    selection_high: float | None = None
     #: θ̂ = Σ w((Σr)² − Σr²)/(n(n − 1)), unbiased for CE², where r = y − p; may be negative.
-    squared_ce: float | None
+    squared_ce: float | None = None
     #: √(Σ w²(4·max(g² − v, 0)·v + 2v²·n/(n − 1))).
-    squared_ce_error: float | None
+    squared_ce_error: float | None = None
     #: √max(θ̂, 0), and an interval for CE, see `interval_of_mean_squared_gap`.
-    ce: float | None
-    ce_low: float | None
-    ce_high: float | None
+    ce: float | None = None
+    ce_low: float | None = None
+    ce_high: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON."""
@@ -148,12 +148,9 @@ def summarise_window(
     if weighting == "traffic" and silent_classes is not None:
         class_share, class_error = sum(silent_classes.shares.values()), silent_classes.max_error
     silent_share = min(share + class_share, 1.0)
+    labels = int(sums.labelled.sum()), sums.size
     if n < 2:
-        labelled = int(sums.labelled.sum())
-        means, units = _means(sums), sums.size
-        return Window(
-            weighting, level, labelled, units, traffic, 0, silent_share, **means, **_EMPTY
-        )
+        return Window(weighting, level, *labels, traffic, 0, silent_share, **_means(sums))
     groups = group_bins(sums.weight[~silent])
 
     def sum_groups(values: NDArray[Any]) -> NDArray[Any]:
@@ -171,8 +168,6 @@ def summarise_window(
         (gaps.weights, round(n)) if weighting == "labelled" else (sum_groups(seen) / rows, rows)
     )
     fields: dict[str, Any] = {
-        "selection_low": None,
-        "selection_high": None,
         **_ece_fields(gaps, weights, rows, level),
         **_ce_fields(gaps, residuals, weights, rows, level),
     }
@@ -197,17 +192,8 @@ def summarise_window(
     shared = unknown.without_traffic(sums.traffic_only(silent))
     _widen(fields, np.where(silent, 0, seen), unknown, shared)
     _widen_for_classes(fields, class_share, class_error)
-    return Window(
-        weighting,
-        level,
-        int(sums.labelled.sum()),
-        sums.size,
-        traffic,
-        len(groups),
-        silent_share,
-        **_means(sums),
-        **fields,
-    )
+    fields |= _means(sums)
+    return Window(weighting, level, *labels, traffic, len(groups), silent_share, **fields)
 
 
 def shortfall_of(window: Window) -> Window:
@@ -252,10 +238,8 @@ def _widen(
     share, worst = float(known.sum()) / total, worst_gaps(unknown)
     most, most_squared = (float(unknown.traffic @ worst**power) / total for power in (1, 2))
     least, least_squared = (float(shared.traffic @ worst**power) / total for power in (1, 2))
-    for name in ("ece", "ece_widest", "selection"):
+    for name in _ece_intervals(fields):
         low, high = fields[f"{name}_low"], fields[f"{name}_high"]
-        if low is None or high is None:
-            continue
         fields[f"{name}_low"] = max(share * low - least, 0.0)
         fields[f"{name}_high"] = min(1.0, max(high, share * high + most))
     low, high = fields["ce_low"], fields["ce_high"]
@@ -265,12 +249,14 @@ def _widen(
     fields["ce_high"] = min(1.0, max(high, float(np.sqrt(share * high**2 + most_squared))))
 
 
+def _ece_intervals(fields: dict[str, Any]) -> list[str]:
+    return [name for name in ("ece", "ece_widest", "selection") if f"{name}_low" in fields]
+
+
 def _widen_for_classes(fields: dict[str, Any], share: float, error: float) -> None:
     """Extend the intervals to silent classes with this share and largest error of all traffic."""
-    for name in ("ece", "ece_widest", "selection"):
+    for name in _ece_intervals(fields):
         low, high = fields[f"{name}_low"], fields[f"{name}_high"]
-        if low is None or high is None:
-            continue
         fields[f"{name}_low"] = max(low - share, 0.0)
         fields[f"{name}_high"] = min(high + error, 1.0)
     # A squared gap is at most the gap: both are at most 1.
@@ -278,27 +264,7 @@ def _widen_for_classes(fields: dict[str, Any], share: float, error: float) -> No
     fields["ce_high"] = min(float(np.sqrt(fields["ce_high"] ** 2 + error)), 1.0)
 
 
-_EMPTY: dict[str, None] = dict.fromkeys(
-    (
-        "ece",
-        "ece_floor",
-        "ece_low",
-        "ece_high",
-        "ece_floor_high",
-        "ece_widest_low",
-        "ece_widest_high",
-        "selection_low",
-        "selection_high",
-        "squared_ce",
-        "squared_ce_error",
-        "ce",
-        "ce_low",
-        "ce_high",
-    )
-)
-
-
-def _means(sums: CalibrationSums) -> dict[str, float | None]:
+def _means(sums: CalibrationSums) -> dict[str, Any]:
     totals = {
         "accuracy": (sums.correct, sums.weight),
         "confidence": (sums.confidence, sums.weight),

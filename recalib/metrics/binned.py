@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from recalib.core.arrays import Numbers
 from recalib.metrics.base import Estimate, StreamingMetric
+from recalib.metrics.calibration_gaps import Gaps, mean_gap
 from recalib.metrics.confidence_groups import ConfidenceGroups
 from recalib.metrics.predictions import Predictions
 from recalib.stats.class_bins import ClassBins
-from recalib.stats.sums import Bins, Cells
+from recalib.stats.sums import Bins, BinSums, Cells
+
+S = TypeVar("S", bound=BinSums)
 
 
-class BinMetric(StreamingMetric[Bins]):
+class GapMetric(StreamingMetric[S]):
+    """An error of the gaps of bins, of the top label or of each class."""
+
+    @staticmethod
+    def error(gaps: Gaps, level: float | None) -> Estimate:
+        """Return the error, by default their mean size; see `recalib.metrics.calibration_gaps`."""
+        return mean_gap(gaps, level)
+
+    def estimate(self, state: S, level: float | None = None) -> Estimate:
+        return self.error(Gaps.of(state), level)
+
+
+class BinMetric(GapMetric[Bins]):
     """A function of the top label in M equal-width bins of confidence."""
 
     state_kind: ClassVar[str] = "bins"
@@ -57,7 +72,7 @@ class GroupMetric(StreamingMetric[Cells]):
         """Return `error_bound` of cells."""
 
 
-class ClassMetric(StreamingMetric[ClassBins]):
+class ClassMetric(GapMetric[ClassBins]):
     """A function of each class's probabilities in M equal-width bins."""
 
     state_kind: ClassVar[str] = "classwise"

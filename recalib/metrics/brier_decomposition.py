@@ -34,9 +34,7 @@ class BrierReliability(BinMetric):
     name: ClassVar[str] = "brier_reliability"
     summary: ClassVar[str] = "part of the top label's Brier score due to miscalibration"
     unit: ClassVar[Unit] = "score"
-
-    def estimate(self, state: Bins, level: float | None = None) -> Estimate:
-        return mean_squared_gap(Gaps.of(state), level)
+    error = staticmethod(mean_squared_gap)
 
 
 class BrierResolution(BinMetric):
@@ -56,8 +54,16 @@ class BrierResolution(BinMetric):
     unit: ClassVar[Unit] = "score"
     better: ClassVar[Better | None] = "higher"
 
-    def estimate(self, state: Bins, level: float | None = None) -> Estimate:
-        return _resolution(Gaps.of(state), level)
+    @staticmethod
+    def error(gaps: Gaps, level: float | None) -> Estimate:
+        """Return Σ w·(accuracy_b − accuracy)² with its interval."""
+        accuracy = float(gaps.weights @ gaps.accuracies)
+        value = float(gaps.weights @ (gaps.accuracies - accuracy) ** 2)
+        if level is None:
+            return Estimate(value)
+        if len(gaps.accuracies) == 1:  # one bin has no resolution on any sample
+            return Estimate(0.0, 0.0, 0.0)
+        return Estimate(value, *_interval_of_resolution(gaps, accuracy, value, level))
 
 
 class BrierUncertainty(BinMetric):
@@ -85,17 +91,6 @@ class BrierUncertainty(BinMetric):
             return Estimate(value)
         largest = 0.25 if low <= 0.5 <= high else max(low * (1 - low), high * (1 - high))
         return Estimate(value, min(low * (1 - low), high * (1 - high)), largest)
-
-
-def _resolution(bins: Gaps, level: float | None) -> Estimate:
-    """Return Σ w·(accuracy_b − accuracy)² with its interval."""
-    accuracy = float(bins.weights @ bins.accuracies)
-    value = float(bins.weights @ (bins.accuracies - accuracy) ** 2)
-    if level is None:
-        return Estimate(value)
-    if len(bins.accuracies) == 1:  # one bin has no resolution on any sample
-        return Estimate(0.0, 0.0, 0.0)
-    return Estimate(value, *_interval_of_resolution(bins, accuracy, value, level))
 
 
 def _interval_of_resolution(

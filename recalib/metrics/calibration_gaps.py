@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,9 @@ from recalib.metrics.intervals import (
 from recalib.metrics.noise_floor import noise_floor
 from recalib.stats.class_bins import ClassBins
 from recalib.stats.sums import BinSums, Moments
+
+#: Returns the error of each sample of gaps (S, B), or of one (B,).
+Error = Callable[[Numbers], Numbers]
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,59 +104,67 @@ class Gaps:
         """The number of bins with correlated errors, see `interval_of_mean_gap`."""
         return min(self.classes, 2)
 
+    def floor(self, error: Error) -> tuple[float, float]:
+        """Return mean and 95th percentile of an error of a calibrated model; see `noise_floor`."""
+        return noise_floor(error, self.counts, self.confidences, self.calibrated_variances)
+
+    def estimate(
+        self,
+        error: Error,
+        interval: Callable[[float], tuple[float, float]],
+        level: float | None,
+        value: float | None = None,
+    ) -> Estimate:
+        """Return an error of the gaps, or `value`; of a `level` also its interval and floor.
+
+        Over many nearly empty bins the bias is so large that the interval ends below the value. It
+        is then extended to the value, which does not lower its coverage.
+        """
+        value = float(error(self.gaps)) if value is None else value
+        if level is None:
+            return Estimate(value)
+        low, high = interval(level)
+        return Estimate(value, min(low, value), max(high, value), *self.floor(error))
+
 
 def mean_gap(gaps: Gaps, level: float | None = None, value: float | None = None) -> Estimate:
     """Return Σ w|g|, with interval and floor if `level` is given.
 
     `value` replaces the sum for metrics that differ from it, such as those whose bins split ties.
     """
-    weights = gaps.weights
 
-    def error(gaps_sb: Numbers) -> Numbers:
-        errors: Numbers = np.abs(gaps_sb) @ weights
-        return errors
+    def interval(level: float) -> tuple[float, float]:
+        options = {"rows": gaps.rows, "copies": gaps.copies}
+        return interval_of_mean_gap(gaps.weights, gaps.gaps, gaps.variances, level, **options)
 
-    value = float(error(gaps.gaps)) if value is None else value
-    if level is None:
-        return Estimate(value)
-    ends = interval_of_mean_gap(
-        weights, gaps.gaps, gaps.variances, level, rows=gaps.rows, copies=gaps.copies
-    )
-    return _estimate(value, ends, error, gaps)
+    return gaps.estimate(lambda gaps_sb: np.abs(gaps_sb) @ gaps.weights, interval, level, value)
 
 
 def root_mean_squared_gap(
     gaps: Gaps, level: float | None = None, value: float | None = None
 ) -> Estimate:
     """Return √(Σ wg²), with interval and floor if `level` is given; `value` as in `mean_gap`."""
-    weights = gaps.weights
 
-    def error(gaps_sb: Numbers) -> Numbers:
-        errors: Numbers = np.sqrt(gaps_sb**2 @ weights)
-        return errors
+    def interval(level: float) -> tuple[float, float]:
+        low, high = _interval_of_squares(gaps, level)
+        return float(np.sqrt(low)), float(np.sqrt(high))
 
-    value = float(error(gaps.gaps)) if value is None else value
-    if level is None:
-        return Estimate(value)
-    low, high = _ends_of_squares(gaps, level)
-    return _estimate(value, (float(np.sqrt(low)), float(np.sqrt(high))), error, gaps)
+    return gaps.estimate(lambda gaps_sb: np.sqrt(gaps_sb**2 @ gaps.weights), interval, level, value)
 
 
 def mean_squared_gap(gaps: Gaps, level: float | None = None) -> Estimate:
     """Return Σ wg², with interval and floor if `level` is given."""
-    weights = gaps.weights
-
-    def error(gaps_sb: Numbers) -> Numbers:
-        errors: Numbers = gaps_sb**2 @ weights
-        return errors
-
-    value = float(error(gaps.gaps))
-    if level is None:
-        return Estimate(value)
-    return _estimate(value, _ends_of_squares(gaps, level), error, gaps)
+    interval = partial(_interval_of_squares, gaps)
+    return gaps.estimate(lambda gaps_sb: gaps_sb**2 @ gaps.weights, interval, level)
 
 
-def _ends_of_squares(gaps: Gaps, level: float) -> tuple[float, float]:
+def largest_gap(gaps: Gaps, level: float | None = None) -> Estimate:
+    """Return max |g|, with interval and floor if `level` is given."""
+    interval = partial(interval_of_largest_gap, gaps.confidences, gaps.accuracies, gaps.counts)
+    return gaps.estimate(lambda gaps_sb: np.abs(gaps_sb).max(axis=-1), interval, level)
+
+
+def _interval_of_squares(gaps: Gaps, level: float) -> tuple[float, float]:
     under = variances_under(
         gaps.counts, gaps.confidences, gaps.gaps, gaps.variances, _extra(gaps.classes)
     )
@@ -167,32 +179,6 @@ def _ends_of_squares(gaps: Gaps, level: float) -> tuple[float, float]:
     )
 
 
-def largest_gap(gaps: Gaps, level: float | None = None) -> Estimate:
-    """Return max |g|, with interval and floor if `level` is given."""
-
-    def error(gaps_sb: Numbers) -> Numbers:
-        errors: Numbers = np.abs(gaps_sb).max(axis=-1)
-        return errors
-
-    value = float(error(gaps.gaps))
-    if level is None:
-        return Estimate(value)
-    ends = interval_of_largest_gap(gaps.confidences, gaps.accuracies, gaps.counts, level)
-    return _estimate(value, ends, error, gaps)
-
-
 def _extra(classes: int) -> float:
     """Return the successes, and failures, that are added to estimate a variance."""
     return 2.0 if classes == 1 else 4 / classes
-
-
-def _estimate(
-    value: float, ends: tuple[float, float], error: Callable[[Numbers], Numbers], gaps: Gaps
-) -> Estimate:
-    """Return an estimate whose interval contains its value.
-
-    Over many nearly empty bins the bias is so large that the interval ends below the value. It is
-    then extended to the value, which does not lower its coverage.
-    """
-    floor, floor_high = noise_floor(error, gaps.counts, gaps.confidences, gaps.calibrated_variances)
-    return Estimate(value, min(ends[0], value), max(ends[1], value), floor, floor_high)

@@ -8,12 +8,10 @@ import numpy as np
 
 from recalib.core.arrays import Numbers
 from recalib.errors import InputError
-from recalib.metrics.base import Estimate
 from recalib.metrics.binned import BinMetric, ClassMetric
-from recalib.metrics.calibration_gaps import Gaps, largest_gap, mean_gap, root_mean_squared_gap
+from recalib.metrics.calibration_gaps import largest_gap, root_mean_squared_gap
 from recalib.metrics.predictions import Predictions
 from recalib.metrics.top5_accuracy import TOP, is_among_largest
-from recalib.stats.class_bins import ClassBins
 from recalib.stats.groups import row_chunks
 from recalib.stats.sums import Bins
 
@@ -33,9 +31,6 @@ class ExpectedCalibrationError(BinMetric):
     name: ClassVar[str] = "ece"
     summary: ClassVar[str] = "expected calibration error, equal-width bins"
 
-    def estimate(self, state: Bins, level: float | None = None) -> Estimate:
-        return mean_gap(Gaps.of(state), level)
-
 
 class L2CalibrationError(BinMetric):
     """ℓ2 calibration error: √(Σ_b n_b/N · (accuracy_b − confidence_b)²); range [0, 1].
@@ -51,9 +46,7 @@ class L2CalibrationError(BinMetric):
 
     name: ClassVar[str] = "ece_l2"
     summary: ClassVar[str] = "root mean squared gap, equal-width bins"
-
-    def estimate(self, state: Bins, level: float | None = None) -> Estimate:
-        return root_mean_squared_gap(Gaps.of(state), level)
+    error = staticmethod(root_mean_squared_gap)
 
 
 class MaximumCalibrationError(BinMetric):
@@ -70,9 +63,7 @@ class MaximumCalibrationError(BinMetric):
 
     name: ClassVar[str] = "mce"
     summary: ClassVar[str] = "largest gap of any equal-width bin"
-
-    def estimate(self, state: Bins, level: float | None = None) -> Estimate:
-        return largest_gap(Gaps.of(state), level)
+    error = staticmethod(largest_gap)
 
 
 class BinaryCalibrationError(BinMetric):
@@ -99,9 +90,6 @@ class BinaryCalibrationError(BinMetric):
 
     def add(self, state: Bins, predictions: Predictions, weights: Numbers | None = None) -> None:
         super().add(state, predictions.of_class(1), weights)
-
-    def estimate(self, state: Bins, level: float | None = None) -> Estimate:
-        return mean_gap(Gaps.of(state), level)
 
 
 class TopKError(BinMetric):
@@ -158,9 +146,6 @@ class TopKError(BinMetric):
         # Sums may be above 1 by rounding.
         state.add(np.minimum(sums, 1), is_among_largest(predictions, k), weights)
 
-    def estimate(self, state: Bins, level: float | None = None) -> Estimate:
-        return mean_gap(Gaps.of(state), level)
-
 
 class ClasswiseError(ClassMetric):
     """Class-wise ECE: 1/K Σ_k Σ_b n_bk/N · |frequency_bk − confidence_bk|; range [0, 1].
@@ -177,9 +162,6 @@ class ClasswiseError(ClassMetric):
 
     name: ClassVar[str] = "classwise_ece"
     summary: ClassVar[str] = "mean over classes of each column's calibration error"
-
-    def estimate(self, state: ClassBins, level: float | None = None) -> Estimate:
-        return mean_gap(Gaps.of(state), level)
 
 
 class MarginalError(ClassMetric):
@@ -198,6 +180,4 @@ class MarginalError(ClassMetric):
 
     name: ClassVar[str] = "marginal_ece_l2"
     summary: ClassVar[str] = "root mean squared gap over all classes and their bins"
-
-    def estimate(self, state: ClassBins, level: float | None = None) -> Estimate:
-        return root_mean_squared_gap(Gaps.of(state), level)
+    error = staticmethod(root_mean_squared_gap)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import ClassVar
 
 import numpy as np
@@ -12,8 +11,7 @@ from numpy.typing import NDArray
 from recalib.metrics.base import Estimate
 from recalib.metrics.binned import BinMetric
 from recalib.metrics.calibration_gaps import Gaps
-from recalib.metrics.intervals import variances_under
-from recalib.metrics.noise_floor import noise_floor
+from recalib.metrics.intervals import crossing, variances_under
 from recalib.stats.sums import Bins, Moments
 
 #: A squared error below this is rounding error of cancelling sums.
@@ -94,7 +92,7 @@ def _floor(sums: Moments) -> tuple[float, float]:
         errors: NDArray[np.float64] = np.sqrt(np.maximum(squares @ gaps.weights, 0.0))
         return errors
 
-    return noise_floor(error, n, gaps.confidences, gaps.calibrated_variances)
+    return gaps.floor(error)
 
 
 def _interval(sums: Moments, squared: float, level: float) -> tuple[float, float]:
@@ -131,8 +129,8 @@ def _interval(sums: Moments, squared: float, level: float) -> tuple[float, float
 
     tail = (1 - level) / 2
     return (
-        _crossing(lambda theta: scipy.special.gammaincc(*gamma(theta, squared)) - tail, 0.0),
-        _crossing(lambda theta: scipy.special.gammainc(*gamma(theta, max(squared, 0))) - tail, 1.0),
+        crossing(lambda theta: scipy.special.gammaincc(*gamma(theta, squared)), tail, 0.0),
+        crossing(lambda theta: scipy.special.gammainc(*gamma(theta, max(squared, 0))), tail, 1.0),
     )
 
 
@@ -147,10 +145,3 @@ def _variances(sums: Moments, gaps: NDArray[np.float64]) -> NDArray[np.float64]:
     q = (sums.correct + 2) / (n + 4)
     variances: NDArray[np.float64] = np.maximum(sample, q * (1 - q) / n)
     return variances
-
-
-def _crossing(difference: Callable[[float], float], otherwise: float) -> float:
-    """Return the root in [0, 1] of a monotone function; `otherwise` if it has none."""
-    if difference(0.0) * difference(1.0) >= 0:
-        return otherwise
-    return float(scipy.optimize.brentq(difference, 0.0, 1.0, xtol=1e-14, rtol=1e-10))

@@ -8,7 +8,7 @@ import numpy as np
 
 from recalib.core.arrays import Integers, Numbers
 from recalib.metrics.base import Estimate, Metric
-from recalib.metrics.kernel_noise import KernelEstimates, estimate_with_noise
+from recalib.metrics.kernel_noise import KernelEstimates, kernel_error
 from recalib.metrics.kernels import best_bandwidth, smooth
 from recalib.metrics.predictions import Predictions
 
@@ -27,7 +27,7 @@ class KernelError(_KernelMetric):
     count with either sign; consistent. For N = 1 the accuracy is that of the row. Time grows with
     N², seconds for 10,000 rows, so it is computed on request only. The interval is for the error
     of kernels with this bandwidth on infinitely many rows; with a broad kernel this is slightly
-    above 0 even for a calibrated model. See `estimate_with_noise` for the interval, `floor` and
+    above 0 even for a calibrated model. See `kernel_error` for the interval, `floor` and
     their cost.
 
     Use it where a paper with kernels reports it.
@@ -44,11 +44,8 @@ class KernelError(_KernelMetric):
     ) -> Estimate:
         p = predictions.confidences.astype(np.float64)
         labels = predictions.correct.astype(np.int64)
-        part = _of_event(p, labels, 1)
-        value = float(np.mean(np.abs(part.gaps)))
-        if level is None:
-            return Estimate(value)
-        return estimate_with_noise(value, [part], labels, np.stack([1 - p, p], axis=1), level)
+        pairs = np.stack([1 - p, p], axis=1)
+        return kernel_error([_of_event(p, labels, 1)], labels, pairs, level)
 
 
 class ClasswiseKernelError(_KernelMetric):
@@ -69,10 +66,7 @@ class ClasswiseKernelError(_KernelMetric):
     ) -> Estimate:
         p, labels = predictions.probabilities.astype(np.float64), predictions.labels
         parts = [_of_event(column, labels, k) for k, column in enumerate(p.T)]
-        value = float(np.mean([np.mean(np.abs(part.gaps)) for part in parts]))
-        if level is None:
-            return Estimate(value)
-        return estimate_with_noise(value, parts, labels, p, level, mean=True)
+        return kernel_error(parts, labels, p, level, mean=True)
 
 
 class CanonicalKernelError(_KernelMetric):
@@ -97,10 +91,7 @@ class CanonicalKernelError(_KernelMetric):
         bandwidth = best_bandwidth(p)
         classes = np.arange(predictions.classes)
         part = KernelEstimates(p, bandwidth, classes, p, *smooth(p, outcomes, bandwidth))
-        value = float(np.abs(part.gaps).sum(axis=1).mean())
-        if level is None:
-            return Estimate(value)
-        return estimate_with_noise(value, [part], predictions.labels, p, level)
+        return kernel_error([part], predictions.labels, p, level)
 
 
 def _of_event(p: Numbers, labels: Integers, event: int) -> KernelEstimates:

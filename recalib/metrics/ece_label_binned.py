@@ -13,7 +13,6 @@ from recalib.metrics.base import Estimate
 from recalib.metrics.binned import BinMetric
 from recalib.metrics.calibration_gaps import Gaps
 from recalib.metrics.intervals import interval_of_convex_error
-from recalib.metrics.noise_floor import noise_floor
 from recalib.metrics.predictions import Predictions
 from recalib.stats.bin_indices import bin_indices
 from recalib.stats.groups import group_sums
@@ -123,8 +122,7 @@ def _estimate(rows: _Rows, gaps: Gaps, level: float | None) -> Estimate:
         total /= rows.weights.sum()
         return total
 
-    floors = noise_floor(error, gaps.counts, gaps.confidences, gaps.calibrated_variances)
-    return Estimate(value, min(low, value), max(high, value), *floors)
+    return Estimate(value, min(low, value), max(high, value), *gaps.floor(error))
 
 
 def _distances(points: Numbers, ascending: Numbers, weights: Numbers) -> Numbers:

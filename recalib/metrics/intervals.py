@@ -108,8 +108,8 @@ def interval_of_mean_squared_gap(
     t = float(np.sum(weights * gaps**2))
     tail = (1 - level) / 2
     chance = _at_most(t, *law(0.0))
-    low = _crossing(lambda theta: 1 - _at_most(t, *law(theta)), tail, 0.0)
-    high = _crossing(lambda theta: _at_most(t, *law(theta)), tail * chance, 1.0)
+    low = crossing(lambda theta: 1 - _at_most(t, *law(theta)), tail, 0.0)
+    high = crossing(lambda theta: _at_most(t, *law(theta)), tail * chance, 1.0)
     shares = _share_variance(weights, gaps, variances, 2 * np.log(len(gaps) + 1)) * t / (4 * rows)
 
     def furthest(tested: Numbers) -> float:
@@ -170,8 +170,8 @@ def interval_of_unbiased_square(
 
     tail = (1 - level) / 2
     return (
-        _crossing(lambda theta: 1 - at_most(estimate, theta), tail, 0.0),
-        _crossing(lambda theta: at_most(max(estimate, 0.0), theta), tail, 1.0),
+        crossing(lambda theta: 1 - at_most(estimate, theta), tail, 0.0),
+        crossing(lambda theta: at_most(max(estimate, 0.0), theta), tail, 1.0),
     )
 
 
@@ -362,7 +362,7 @@ def _quantile(noise: _Ends, probability: float) -> float:
     )
 
 
-def _crossing(tail_of: Callable[[float], float], target: float, beyond: float) -> float:
+def crossing(tail_of: Callable[[float], float], target: float, beyond: float) -> float:
     """Return the θ in [0, 1] where a monotone probability is `target`, else `beyond`."""
     if (tail_of(0.0) - target) * (tail_of(1.0) - target) >= 0:
         return beyond

@@ -89,19 +89,17 @@ class _Noise:
                 self.floors += distances.sum(axis=0) / len(places)
 
 
-def estimate_with_noise(
-    value: float,
+def kernel_error(
     parts: list[KernelEstimates],
     labels: Integers,
     probabilities: Numbers,
-    level: float,
+    level: float | None,
     *,
     mean: bool = False,
 ) -> Estimate:
-    """Return the value with an interval of `level` and its noise floor.
+    """Return the mean over rows of θ = Σ|a + n| over outcomes; of a level its interval and floor.
 
-    The value is the mean over rows of θ = Σ|a + n| over outcomes. The interval is for kernels with
-    the same bandwidths and infinitely many rows:
+    The interval is for kernels with the same bandwidths and infinitely many rows:
 
     - |a + n| is at least σ(a + n) with σ the sign of a, whose mean is |a|. So the upper end is the
       value plus z standard errors of a mean of gaps with the worst signs.
@@ -123,6 +121,12 @@ def estimate_with_noise(
     rows, classes = probabilities.shape
     outcomes = sum(len(smoothed.outcomes) for smoothed in parts)
     share = 1 / outcomes if mean else 1.0
+    distances = share * sum(
+        (np.abs(smoothed.gaps).sum(axis=1) for smoothed in parts), np.zeros(rows)
+    )
+    value = float(distances.mean())
+    if level is None:
+        return Estimate(value)
     largest = 1.0 if mean or outcomes == 1 else 2.0
     noise = _Noise(labels, probabilities, 2.0 if outcomes == 1 else 4 / classes)
     if rows == 1:
@@ -130,10 +134,7 @@ def estimate_with_noise(
         return Estimate(value, 0.0, largest, *_floor(floors))
     for smoothed in parts:
         noise.add(smoothed)
-    distances = share * sum(
-        (np.abs(smoothed.gaps).sum(axis=1) for smoothed in parts), np.zeros(rows)
-    )
-    direction = (distances - distances.mean()) @ noise.normal / rows
+    direction = (distances - value) @ noise.normal / rows
     # Residuals of a row sum to 0 over outcomes: see `copies` of `interval_of_mean_gap`.
     variance = min(outcomes, 2) * share**2 * noise.variance + float(np.var(distances)) / rows
     tail = (1 - level) / 2

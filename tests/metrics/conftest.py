@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 #: Modules that import the function by name.
-_WITH_FLOORS = ("ece_debiased", "calibration_gaps", "ks_error")
+_WITH_FLOORS = ("calibration_gaps", "ks_error")
 
 
 @pytest.fixture

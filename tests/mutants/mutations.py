@@ -181,7 +181,7 @@ MUTATIONS = [
     *_file(
         "recalib/metrics/calibration_gaps.py",
         "tests/metrics/test_brier_decomposition.py",
-        ("gaps_sb**2 @ weights\n", "np.abs(gaps_sb) @ weights\n"),
+        ("lambda gaps_sb: gaps_sb**2 @", "lambda gaps_sb: np.abs(gaps_sb) @"),
     ),
     *_file(
         "recalib/metrics/aurc.py",
