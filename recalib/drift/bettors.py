@@ -197,8 +197,7 @@ def _cumsum(rows: Numbers) -> Numbers:
     parts[: len(rows)] = rows
     sums = _TRIANGLE @ parts.reshape(-1, _PART, rows.shape[1])
     sums[1:] += np.cumsum(sums[:-1, -1], axis=0)[:, None]
-    result: Numbers = sums.reshape(parts.shape)[: len(rows)]
-    return result
+    return sums.reshape(parts.shape)[: len(rows)]
 
 
 def _check_shape(name: str, stored: Numbers, current: Numbers) -> None:

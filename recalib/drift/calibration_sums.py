@@ -177,6 +177,11 @@ class CalibrationSums:
         return float(self.weight.sum())
 
     @property
+    def seen(self) -> Counts:
+        """Predictions of each bin: the traffic, or its labels if more of them came."""
+        return np.maximum(self.traffic, self.labelled)
+
+    @property
     def moments(self) -> Moments:
         """The sums over labelled predictions."""
         return Moments(*(getattr(self, name) for name in _LABELLED))

@@ -123,8 +123,7 @@ class CalibrationTest:
 
         This is the CUSUM estimate of the change point; it tends to be late.
         """
-        labels: list[int] = self._lowest_at.tolist()
-        return labels
+        return self._lowest_at.tolist()
 
     @property
     def onset(self) -> int:
@@ -261,8 +260,7 @@ class CalibrationTest:
         high = np.minimum(np.maximum(confidences + self.tolerance, 1e-9), 1 - 1e-9)
         near = np.maximum(q, low) if self.at_least else np.minimum(np.maximum(q, low), high)
         right = correct == 1
-        gains: Numbers = np.where(right, q, 1 - q) / np.where(right, near, 1 - near)
-        return gains
+        return np.where(right, q, 1 - q) / np.where(right, near, 1 - near)
 
     def _check_rejection(self, staked: Numbers) -> None:
         # A mean is at most its largest term, and the reserve is at most 1: most calls end here.

@@ -151,5 +151,4 @@ def watched_positions(labels: Labels, watched: Labels) -> Labels:
     """Return the position of each label among the watched classes, −1 for another class."""
     order = np.argsort(watched)
     where = np.minimum(np.searchsorted(watched, labels, sorter=order), len(watched) - 1)
-    positions: Labels = np.where(watched[order[where]] == labels, order[where], -1)
-    return positions
+    return np.where(watched[order[where]] == labels, order[where], -1)

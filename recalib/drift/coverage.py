@@ -58,7 +58,7 @@ def label_coverage(sums: CalibrationSums) -> Coverage | None:
     >>> label_coverage(sums).share
     0.1
     """
-    traffic = np.maximum(sums.traffic, sums.labelled)
+    traffic = sums.seen
     total, labelled = int(traffic.sum()), int(sums.labelled.sum())
     if not total:
         return None

@@ -211,5 +211,4 @@ def _blocks(residuals: Numbers, starts: NDArray[np.intp]) -> Numbers:
     if not len(starts):
         return np.zeros((0, 3))
     columns = np.stack([np.ones(len(residuals)), residuals, residuals**2], axis=1)
-    blocks: Numbers = np.add.reduceat(columns, starts, axis=0)
-    return blocks
+    return np.add.reduceat(columns, starts, axis=0)

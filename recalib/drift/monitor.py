@@ -357,7 +357,7 @@ class Monitor:
         """Return the sums of segments without useful labels in the window of all traffic."""
         window = self._all.window(oldest)
         total = window.sums.merge(window.silent_traffic)
-        traffic = int(np.maximum(total.traffic, total.labelled).sum())
+        traffic = int(total.seen.sum())
         if window.start is None or not traffic or not self._segments:
             return {}
         windows = {}
@@ -366,7 +366,7 @@ class Monitor:
             windows[name] = part.sums.merge(part.silent_traffic)
         silent = is_silent(
             [int(sums.labelled.sum()) for sums in windows.values()],
-            [int(np.maximum(sums.traffic, sums.labelled).sum()) for sums in windows.values()],
+            [int(sums.seen.sum()) for sums in windows.values()],
             total.labelled.sum() / traffic,
         )
         return {name: windows[name] for name, flag in zip(windows, silent, strict=True) if flag}

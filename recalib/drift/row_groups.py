@@ -90,8 +90,7 @@ def unit_means(values: NDArray[Any], sizes: Sizes) -> NDArray[Any]:
     if sizes is None:
         return values
     starts = np.cumsum(sizes) - sizes
-    means: NDArray[Any] = (np.add.reduceat(values, starts, axis=0).T / sizes).T
-    return means
+    return (np.add.reduceat(values, starts, axis=0).T / sizes).T
 
 
 def to_rows(values: NDArray[Any], sizes: Sizes) -> NDArray[Any]:

@@ -51,11 +51,10 @@ def is_silent(labelled: ArrayLike, traffic: ArrayLike, rate: float) -> NDArray[n
 
 def silent_bins(sums: CalibrationSums) -> NDArray[np.bool_]:
     """Return which bins are silent, (B,)."""
-    traffic = np.maximum(sums.traffic, sums.labelled)
-    total = traffic.sum()
+    total = sums.seen.sum()
     if not total:
         return np.zeros(sums.bins, bool)
-    return is_silent(sums.labelled, traffic, sums.labelled.sum() / total)
+    return is_silent(sums.labelled, sums.seen, sums.labelled.sum() / total)
 
 
 def worst_gaps(sums: CalibrationSums) -> NDArray[np.float64]:
@@ -97,7 +96,7 @@ def describe_silence(
     silent_since: the start of the last of them, if it has not ended.
     target: what the bins divide.
     """
-    total = int(np.maximum(sums.traffic, sums.labelled).sum())
+    total = int(sums.seen.sum())
     shares = {name: int(part.traffic.sum()) / total for name, part in segments.items()}
     parts = _largest({f"segment {name!r}": share for name, share in shares.items()}, "segments")
     classes = {f"predictions of {name}": share for name, share in (class_shares or {}).items()}

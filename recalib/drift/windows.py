@@ -134,7 +134,7 @@ def summarise_window(
     """
     check_option("level", level, 0 < level < 1, "0 < level < 1")
     check_selection_ratio(selection_ratio, weighting)
-    seen = np.maximum(sums.traffic, sums.labelled)
+    seen = sums.seen
     silent = np.zeros(sums.bins, bool)
     if weighting == "traffic":
         silent = silent_bins(sums)
@@ -220,8 +220,7 @@ def _mean_confidences(gaps: Gaps, traffic: Numbers, known: Numbers, total: Numbe
         others have the mean confidence of the labelled predictions.
     """
     shares = np.minimum(known, traffic) / traffic
-    means: Numbers = shares * total / np.maximum(known, 1) + (1 - shares) * gaps.confidences
-    return means
+    return shares * total / np.maximum(known, 1) + (1 - shares) * gaps.confidences
 
 
 def _widen(

@@ -132,5 +132,4 @@ class S99Accuracy(RowFraction):
 
 def _is_s99(predictions: Predictions) -> NDArray[np.bool_]:
     p = predictions.confidences
-    above: NDArray[np.bool_] = p > p.dtype.type(_THRESHOLD)
-    return above
+    return p > p.dtype.type(_THRESHOLD)

@@ -287,27 +287,16 @@ class DenseEvaluation:
     def _class_results(
         self, ious: NDArray[np.float64], everything: StreamingEvaluation
     ) -> tuple[ClassResult, ...]:
-        count, confidence, correct = self._top_label
         columns = everything.state("classwise_ece").column_errors()  # type: ignore[attr-defined]
+        predicted, confidence, correct = self._top_label.sum(axis=2)
+        gaps = np.abs(self._top_label[1] - self._top_label[2]).sum(axis=1)
+        with np.errstate(invalid="ignore"):  # of a class that is never predicted
+            shares = np.stack([ious, confidence / predicted, correct / predicted, gaps / predicted])
         results = []
-        for k in range(self.classes):
-            predicted = count[k].sum()
-            gaps = np.abs(confidence[k] - correct[k])
-
-            def share(total: np.float64, predicted: np.float64 = predicted) -> float | None:
-                return float(total / predicted) if predicted else None
-
-            results.append(
-                ClassResult(
-                    pixels=int(self._confusion[k].sum()),
-                    predicted=int(predicted),
-                    iou=None if np.isnan(ious[k]) else float(ious[k]),
-                    confidence=share(confidence[k].sum()),
-                    precision=share(correct[k].sum()),
-                    ece=share(gaps.sum()),
-                    classwise_ece=float(columns[k]),
-                )
-            )
+        for k, of_class in enumerate(shares.T.tolist()):
+            iou, mean, precision, ece = (None if np.isnan(x) else x for x in of_class)
+            counts = int(self._confusion[k].sum()), int(predicted[k])
+            results.append(ClassResult(*counts, iou, mean, precision, ece, float(columns[k])))
         return tuple(results)
 
 

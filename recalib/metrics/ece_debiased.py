@@ -89,8 +89,7 @@ def _floor(sums: Moments) -> tuple[float, float]:
     def error(sample: NDArray[np.float64]) -> NDArray[np.float64]:
         residuals = n * noise + sample * (1 - 2 * gaps.confidences)
         squares = (n * sample**2 - counted * residuals) / pairs
-        errors: NDArray[np.float64] = np.sqrt(np.maximum(squares @ gaps.weights, 0.0))
-        return errors
+        return np.sqrt(np.maximum(squares @ gaps.weights, 0.0))
 
     return gaps.floor(error)
 
@@ -143,5 +142,4 @@ def _variances(sums: Moments, gaps: NDArray[np.float64]) -> NDArray[np.float64]:
     n = sums.weight
     sample = (sums.residual_squares() / n - gaps**2) / np.maximum(n - 1, 1)
     q = (sums.correct + 2) / (n + 4)
-    variances: NDArray[np.float64] = np.maximum(sample, q * (1 - q) / n)
-    return variances
+    return np.maximum(sample, q * (1 - q) / n)

@@ -141,5 +141,4 @@ def _falls(
     hits = [np.interp(rows, knots, sums) for rows in (start, middle, end)]
     before = (hits[1] - hits[0]) / (middle - start)
     after = (hits[2] - hits[1]) / (end - middle)
-    falls: NDArray[np.bool_] = after < before - _EQUAL
-    return falls
+    return after < before - _EQUAL

@@ -182,8 +182,7 @@ def _sizes(theta: float, weights: Numbers, gaps: Numbers, variances: Numbers) ->
     """
     parts = np.maximum(gaps**2 - variances, 0)
     total = float(weights @ parts)
-    sizes: Numbers = np.sqrt(theta / total * parts if total > 0 else np.full_like(parts, theta))
-    return sizes
+    return np.sqrt(theta / total * parts if total > 0 else np.full_like(parts, theta))
 
 
 def _at_most(t: float, theta: float, noise: float, variance: float) -> float:
@@ -412,5 +411,4 @@ def _normal_draws() -> Numbers:
     """
     scores = scipy.special.ndtri((np.arange(_DRAWS) + 0.5) / _DRAWS)
     columns = np.tile(scores[:, None], (1, _SIMULATED_BINS))
-    shuffled: Numbers = np.random.default_rng(0).permuted(columns, axis=0)
-    return shuffled
+    return np.random.default_rng(0).permuted(columns, axis=0)

@@ -139,5 +139,4 @@ def ties_of(confidences: Floats) -> Ties:
 
 
 def _at(values: Floats, columns: Integers) -> Floats:
-    picked: Floats = values[np.arange(len(columns)), columns]
-    return picked
+    return values[np.arange(len(columns)), columns]

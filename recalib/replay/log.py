@@ -320,5 +320,4 @@ def _time_order(rows: LogRows) -> NDArray[np.intp]:
     """Return an order by time that is random within one time, and the same for any file order."""
     order = np.lexsort((rows.delay, rows.correct, rows.confidence, rows.time))
     shuffled = order[np.random.default_rng(0).permutation(len(order))]
-    result: NDArray[np.intp] = shuffled[np.argsort(rows.time[shuffled], kind="stable")]
-    return result
+    return shuffled[np.argsort(rows.time[shuffled], kind="stable")]

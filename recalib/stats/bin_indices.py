@@ -18,8 +18,7 @@ def upper_edges(bins: int, dtype: np.dtype[Any]) -> Floats:
     Edges are rounded to the dtype of the values: float32(1/15) is larger than 1/15, and still
     belongs to the first bin.
     """
-    edges: Floats = (np.arange(1, bins) / bins).astype(dtype)
-    return edges
+    return (np.arange(1, bins) / bins).astype(dtype)
 
 
 def bin_indices(values: Floats, bins: int) -> NDArray[np.intp]:

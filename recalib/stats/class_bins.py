@@ -64,8 +64,7 @@ class ClassBins(BinSums):
 
     def _cells(self, columns: Integers, values: Floats) -> Integers:
         """Return the flat index in (K, M) of each column and the bin of its value; all are (n,)."""
-        cells: Integers = columns * self.bins + bin_indices(values, self.bins)
-        return cells
+        return columns * self.bins + bin_indices(values, self.bins)
 
     def _sums(self, cells: Integers, values: Numbers, first: Numbers | float = 0.0) -> Numbers:
         """Return the sums (K, M) of cells, with those of the `first` bins (K,) added."""

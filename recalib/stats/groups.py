@@ -20,8 +20,7 @@ def group_counts(groups: NDArray[Any], size: int = 0) -> NDArray[np.int64]:
 
     There are at least `size` groups, and more if a row has a higher one.
     """
-    counts: NDArray[np.int64] = np.bincount(groups, minlength=size)
-    return counts
+    return np.bincount(groups, minlength=size)
 
 
 def group_sums(groups: NDArray[Any], values: NDArray[Any] | None, size: int = 0) -> Numbers:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from recalib.core.arrays import Floats
 from recalib.files import Input
-from recalib.metrics import Estimate, Predictions
+from recalib.metrics import Estimate
 from recalib.metrics.evaluate import as_predictions, evaluate, measure_all
 from recalib.metrics.evaluation import Evaluation
 from recalib.metrics.headline import headline_error
@@ -75,12 +75,8 @@ class VersionsReport:
     html: str
 
 
-@dataclass(frozen=True, eq=False)
-class _VersionPredictions:
-    """A version with its predictions."""
-
-    result: VersionResult
-    predictions: Predictions | LabelPredictions
+#: A version, and its predictions.
+_Measured = tuple[VersionResult, Any]
 
 
 @dataclass(frozen=True)
@@ -136,13 +132,16 @@ def create_versions_report(
     labels = source.data.labels
     all_results: list[VersionResult] = []
     sections: list[_Section] = []
-    for name, measured in _measure_all(
-        labels, versions, class_names, results or {}, segments, progress
-    ):
-        all_results.append(measured[-1].result)
-        if len(measured) == len(versions) or len(measured) == 2:
+    first: _Measured | None = None
+    for name, scores in versions.items():
+        progress(f"measuring {name}")
+        known = (results or {}).get(name)
+        measured = _measure(name, *scores(), labels, first, known, class_names, segments)
+        all_results.append(measured[0])
+        if len(versions) == 1 or first is not None:
             progress(f"drawing {name}")
-            sections.append(_section(measured, class_names))
+            sections.append(_section([first or measured, measured], class_names))
+        first = first or measured
     html = render(
         "versions.html",
         series=min(2, len(versions)),
@@ -164,39 +163,24 @@ def create_versions_report(
     return VersionsReport(all_results, list(_specifications(sections)), html)
 
 
-def _measure_all(
-    labels: Any,
-    versions: Mapping[str, Callable[[], Scores]],
-    class_names: Sequence[str] | None,
-    results: Mapping[str, VersionResult],
-    segments: Any,
-    progress: Callable[[str], None],
-) -> Iterator[tuple[str, list[_VersionPredictions]]]:
-    """Yield the first version, then each other one with the first before it."""
-    first: _VersionPredictions | None = None
-    for name, scores in versions.items():
-        progress(f"measuring {name}")
-        if labels.ndim == 2:
-            measured = _measure_labels(name, *scores(), labels, first, class_names)
-        else:
-            measured = _measure(name, *scores(), labels, first, results.get(name), segments)
-        yield name, [measured] if first is None else [first, measured]
-        first = first or measured
-
-
 def _measure(
     name: str,
     kind: Input,
     values: Floats,
     labels: Any,
-    first: _VersionPredictions | None,
+    first: _Measured | None,
     result: VersionResult | None,
+    class_names: Sequence[str] | None,
     segments: Any,
-) -> _VersionPredictions:
+) -> _Measured:
+    """Return a version with its changes from the first; `result` is one that is known."""
+    if labels.ndim == 2:
+        of_labels = LabelPredictions.from_scores(values, labels, input=kind)
+        return measure_labels(name, of_labels, class_names, first, _LEVEL), of_labels
     scores: dict[str, Any] = {kind: values}
     predictions = as_predictions(labels, **scores)
     if result is not None:
-        return _VersionPredictions(result, predictions)
+        return result, predictions
     metrics = measure_all(predictions, level=_LEVEL)
     parts: Mapping[str, Evaluation[Estimate]] = {}
     if segments is not None:
@@ -204,36 +188,15 @@ def _measure(
         parts = evaluate(labels, **scores, metrics=names, level=_LEVEL, segments=segments).segments
     changes = {}
     if first is not None and len(labels) > 1:
-        reference = cast(Predictions, first.predictions)
-        changes = paired_changes(
-            reference, predictions, first.result.metrics, metrics, level=_LEVEL
-        )
-    return _VersionPredictions(
-        VersionResult(name, dict(metrics), changes, segments=parts), predictions
-    )
+        before, reference = first
+        changes = paired_changes(reference, predictions, before.metrics, metrics, level=_LEVEL)
+    return VersionResult(name, dict(metrics), changes, segments=parts), predictions
 
 
-def _measure_labels(
-    name: str,
-    kind: Input,
-    values: Floats,
-    labels: Any,
-    first: _VersionPredictions | None,
-    names: Sequence[str] | None,
-) -> _VersionPredictions:
-    predictions = LabelPredictions.from_scores(values, labels, input=kind)
-    reference = None
-    if first is not None:
-        reference = first.result, cast(LabelPredictions, first.predictions)
-    return _VersionPredictions(
-        measure_labels(name, predictions, names, reference, _LEVEL), predictions
-    )
-
-
-def _section(measured: list[_VersionPredictions], class_names: Sequence[str] | None) -> _Section:
-    """Return the part of the page on one version, or on the first and another."""
-    before, after = measured[0].result, measured[-1].result
-    series: dict[str, Any] = {item.result.name: item.predictions for item in measured}
+def _section(measured: Sequence[_Measured], class_names: Sequence[str] | None) -> _Section:
+    """Return the part of the page on the first version and another, which may be the same."""
+    (before, _), (after, _) = measured
+    series = {result.name: predictions for result, predictions in measured}
     verdict = version_sentence(before.name, after.name, after.changes) if after.changes else ""
     if not after.labels:
         rows = metric_rows(before.metrics, after.metrics, after.changes)

@@ -87,8 +87,7 @@ def risk_coverage(
 
 def _errors_by_confidence(predictions: Predictions) -> NDArray[np.float64]:
     """Return the expected error of each row, most confident first."""
-    errors: NDArray[np.float64] = 1 - sort_by_confidence(predictions)[1][::-1]
-    return errors
+    return 1 - sort_by_confidence(predictions)[1][::-1]
 
 
 def _points(errors: NDArray[np.float64]) -> list[dict[str, float]]:
