@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from recalib.core.array_bytes import state_from_bytes, state_to_bytes
 from recalib.core.arrays import Numbers
-from recalib.drift.validation import check_confidences, check_finite, check_rows
+from recalib.drift.validation import check_confidences, check_finite_array, check_rows
 from recalib.errors import CorruptError, InputError
 from recalib.stats.groups import group_counts, group_sums
 from recalib.stats.sums import Moments, moments
@@ -125,7 +125,7 @@ class CalibrationSums:
             if confidence_count is not None:
                 known = self._check_counts("confidence_count", confidence_count)
             total = np.asarray(confidence, np.float64)
-            check_finite("confidence", total, (self.bins,), "one per bin")
+            check_finite_array("confidence", total, (self.bins,), "one per bin")
             self.traffic_confidence_count = self.traffic_confidence_count + known
             self.traffic_confidence = self.traffic_confidence + total
         self.traffic = self.traffic + counts
@@ -163,7 +163,7 @@ class CalibrationSums:
         """
         p, y = check_rows(confidences, correct)
         seconds = np.zeros_like(p) if delays is None else np.asarray(delays, np.float64)
-        check_finite("delays", seconds, p.shape, "seconds")
+        check_finite_array("delays", seconds, p.shape, "seconds")
         where = left_closed_bins(self.edges, p)
         added = moments(where, p, y == 1, weights, self.bins)
         for name, sums in zip(_LABELLED, added, strict=True):

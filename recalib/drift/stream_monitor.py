@@ -30,7 +30,7 @@ from recalib.drift.silence import SilentClasses, describe_silence, silent_bins
 from recalib.drift.sliding_window import SlidingWindow
 from recalib.drift.target import PROMISES
 from recalib.drift.timed_test import TimedTest
-from recalib.drift.validation import check_finite, check_rows
+from recalib.drift.validation import check_finite_array, check_rows
 from recalib.drift.windows import Window, shortfall_of, summarise_window
 
 Counts = NDArray[np.int64]
@@ -93,7 +93,7 @@ class Cohort:
         """
         rows = np.shape(self.confidences)
         times = np.full(rows, end) if self.times is None else np.asarray(self.times, np.float64)
-        check_finite("times", times, rows, "seconds")
+        check_finite_array("times", times, rows, "seconds")
         return times
 
     def group_numbers(self) -> Groups:

@@ -44,7 +44,7 @@ def check_rows(confidences: ArrayLike, correct: ArrayLike) -> tuple[Numbers, Num
     return p, y
 
 
-def check_finite(name: str, values: Numbers, shape: Any, unit: str) -> None:
+def check_finite_array(name: str, values: Numbers, shape: Any, unit: str) -> None:
     """Raise `InputError` unless an array has this shape and finite numbers."""
     legal = values.shape == shape and np.isfinite(values).all()
     check_array(name, values, legal, "a value that is not finite", f"{shape}, {unit}")
