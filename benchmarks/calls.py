@@ -25,6 +25,7 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
+import scipy.special
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.frozen import FrozenEstimator
 
@@ -131,8 +132,7 @@ def _sklearn_isotonic(logits: Rows, labels: Labels) -> Fitted:
 
 
 def _netcal_isotonic(logits: Rows, labels: Labels) -> Fitted:
-    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
-    probabilities = powers / powers.sum(axis=1, keepdims=True)
+    probabilities = scipy.special.softmax(logits, axis=1)
     isotonic = import_module("netcal.binning").IsotonicRegression()
     isotonic.fit(probabilities, labels)
     return Fitted(lambda: _positive(np.asarray(isotonic.transform(probabilities))))

@@ -69,7 +69,7 @@ def _of_labels(
     folder: Path, database: Database, other: Database, count: int = _LABELS
 ) -> dict[str, float]:
     """Measure adding labels in batches of 1,000, and their backup and restore."""
-    registry = _registry(database, folder)
+    registry = new_registry(database, folder)
     with registry.transaction() as tx:
         model = tx.models.create("resnet", None, 10, "anna")
     before = database.size()
@@ -82,7 +82,7 @@ def _of_labels(
     growth = database.size() - before
     to = folder / f"{database.name}.zip"
     saving = _processor(database, lambda: backup(registry, to))
-    restored = _registry(other, folder / f"{database.name}-restored")
+    restored = new_registry(other, folder / f"{database.name}-restored")
     bringing_back = _processor(other, lambda: restore(restored, to))
     registry.close()
     restored.close()
@@ -99,7 +99,7 @@ def traffic_day(
     folder: Path, database: Database, segments: int, predictions: int = 10**9
 ) -> dict[str, float]:
     """Measure the traffic counts of a day, before and after they are merged by the hour."""
-    registry = _registry(database, folder)
+    registry = new_registry(database, folder)
     with registry.transaction() as tx:
         model = tx.models.create("resnet", None, 10, "anna")
     before = database.size()
@@ -154,7 +154,7 @@ def _of_fits() -> dict[str, float]:
 
 def _of_server(folder: Path, database: Database, models: int = _MODELS) -> dict[str, float]:
     """Measure memory and processor time of a server: loaded calibrators, requests, labels."""
-    registry = _registry(database, folder)
+    registry = new_registry(database, folder)
     for classes, name, count in ((10, "m", models), (1_000, "large", 1)):
         publish(registry, classes, name, count)
     registry.close()
@@ -297,15 +297,12 @@ def _processor(database: Database, act: Callable[[], object]) -> float:
     return time.process_time() + database.spent() - started
 
 
-def _registry(database: Database, folder: Path) -> Registry:
-    registry = Registry(database.url, (_new_folder(folder) / "blobs").as_uri())
+def new_registry(database: Database, folder: Path) -> Registry:
+    """Return a registry with the present schema, and its blobs in `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    registry = Registry(database.url, (folder / "blobs").as_uri())
     registry.migrate()
     return registry
-
-
-def _new_folder(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 def main() -> None:

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.special
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.calibration import CalibratedClassifierCV
@@ -173,8 +174,7 @@ def _probmetrics(module: str, name: str) -> Fit:
 
 def _netcal_temperature(logits: Rows, labels: Labels) -> Fitted:
     # It takes probabilities; with float32, it would return a temperature of 1.
-    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
-    probabilities = powers / powers.sum(axis=1, keepdims=True)
+    probabilities = scipy.special.softmax(logits, axis=1)
     scaling = import_module("netcal.scaling").TemperatureScaling()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -183,8 +183,7 @@ def _netcal_temperature(logits: Rows, labels: Labels) -> Fitted:
 
 
 def _package_venn_abers(logits: Rows, labels: Labels) -> Fitted:
-    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
-    probabilities = powers / powers.sum(axis=1, keepdims=True)
+    probabilities = scipy.special.softmax(logits, axis=1)
     predictor = import_module("venn_abers").VennAbers()
     predictor.fit(probabilities, labels)
     p, _ = predictor.predict_proba(probabilities)

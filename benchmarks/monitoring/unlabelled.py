@@ -171,9 +171,7 @@ def _true_error(accuracy: Callable[[Values], Values], edges: Values) -> float:
 
 def interval(hits: int, draws: int) -> str:
     """Return the exact (Clopper-Pearson) interval of a share."""
-    tail = (1 - _LEVEL) / 2
-    low = scipy.special.betaincinv(hits, draws - hits + 1, tail) if hits else 0.0
-    high = scipy.special.betaincinv(hits + 1, draws - hits, 1 - tail) if hits < draws else 1.0
+    low, high = scipy.stats.binomtest(hits, draws).proportion_ci(_LEVEL)
     return f"{hits / draws:7.1%} ({low:.1%} to {high:.1%})"
 
 

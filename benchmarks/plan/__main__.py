@@ -3,8 +3,8 @@
 It measures processor time and bytes on this machine: of evaluating, applying and fitting rows of
 1,000 classes, of requests and labels on a server with PostgreSQL, and of monitoring. Then it prints
 what a number of rows or a rate needs, and simulates servers, database and workers under growing
-load (`benchmarks/plan/simulation.py`). `--check` compares the simulation with a real server and a
-real pool of processes. benchmarks/scale.md has the results.
+load (`benchmarks/plan/simulation.py`). benchmarks/scale.md has the results, and how the simulation
+compares with a real server.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from benchmarks.plan.checks import check_pool, check_server
 from benchmarks.plan.costs import CLASSES, FILES, row_costs, server_costs, system
 from benchmarks.plan.tables import print_rates, print_rows
 
@@ -21,7 +20,6 @@ from benchmarks.plan.tables import print_rates, print_rows
 def main() -> None:
     """Measure, and print the plans."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--check", action="store_true", help="compare with a real server and pool")
     parser.add_argument("--rows", type=int, default=60_000, help="rows to measure")
     parser.add_argument("--requests", type=int, default=2_000, help="requests to measure")
     parser.add_argument("--labels", type=int, default=40_000, help="labels to measure")
@@ -46,9 +44,6 @@ def main() -> None:
             print(f"{name:18}{value if is_bytes else 1e6 * value:8.1f} {'B' if is_bytes else 'us'}")
         print_rows(rows)
         print_rates(costs)
-        if arguments.check:
-            check_server(folder / "check", 15.0)
-            check_pool(folder, rows["evaluate"], arguments.rows)
 
 
 if __name__ == "__main__":

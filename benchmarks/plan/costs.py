@@ -17,12 +17,11 @@ import psutil
 
 import recalib
 import recalib.scale
-from benchmarks.capacity import publish, served
+from benchmarks.capacity import new_registry, publish, served
 from benchmarks.databases import Database, postgresql
 from benchmarks.plan.client import closed_loop
 from benchmarks.scale import write_files
 from recalib.core.prediction_ids import Prediction
-from recalib.registry import Registry
 from training.monitoring_job import watch
 
 CLASSES = 1_000
@@ -32,6 +31,7 @@ BATCH = 1_000
 _TASKS = ("evaluate", "apply", "fit temperature", "fit vector")
 _DAY = 86_400.0
 _JSON = {"Content-Type": "application/json"}
+_CALIBRATE = "/v1/models/m/calibrate"
 
 
 class RowCost(NamedTuple):
@@ -95,20 +95,20 @@ def server_costs(folder: Path, database: Database, *, requests: int, labels: int
     """Measure requests and labels on a real server, and monitoring in this process."""
     body = json.dumps({"logits": np.linspace(0, 1, 10)[None].round(3).tolist()}).encode()
     with served(folder, database) as (client, process):
-        path, url = "/v1/models/m/calibrate", str(client.base_url)
-        asyncio.run(closed_loop(url, path, body, requests))  # warms up
-        before = processor_seconds(process, database)
-        asyncio.run(closed_loop(url, path, body, requests))
-        request = (processor_seconds(process, database)[0] - before[0]) / requests
+        url = str(client.base_url)
+        asyncio.run(closed_loop(url, _CALIBRATE, body, requests))  # warms up
+        before = _processor_seconds(process, database)
+        asyncio.run(closed_loop(url, _CALIBRATE, body, requests))
+        request = (_processor_seconds(process, database)[0] - before[0]) / requests
         ids = _ids(client, labels)
         batches = [
             json.dumps([{"prediction_id": id, "label": 1} for id in ids[at : at + BATCH]])
             for at in range(0, labels, BATCH)
         ]
-        before = processor_seconds(process, database)
+        before = _processor_seconds(process, database)
         for batch in batches:
             client.post("/v1/models/m/labels", content=batch, headers=_JSON).raise_for_status()
-        after = processor_seconds(process, database)
+        after = _processor_seconds(process, database)
     server, stored = ((new - old) / labels for new, old in zip(after, before, strict=True))
     return Costs(
         request=request,
@@ -125,7 +125,7 @@ def _ids(client: httpx2.Client, count: int) -> list[str]:
     ids: list[str] = []
     for at in range(0, count, BATCH):
         body = json.dumps({"logits": logits[at : at + BATCH].tolist()})
-        answer = client.post("/v1/models/m/calibrate", content=body, headers=_JSON)
+        answer = client.post(_CALIBRATE, content=body, headers=_JSON)
         ids += answer.raise_for_status().json()["prediction_ids"]
     return ids
 
@@ -133,7 +133,7 @@ def _ids(client: httpx2.Client, count: int) -> list[str]:
 def _monitoring_seconds(folder: Path, database: Database, labels: int = 40_000) -> float:
     """Return the processor seconds of monitoring for each label, with those of the database."""
     rng = np.random.default_rng(2)
-    with closing(_registry(folder, database)) as registry:
+    with closing(new_registry(database, folder)) as registry:
         publish(registry, 10, "monitored", 1)
         with registry.reading() as tx:
             model = tx.models.get("monitored")
@@ -155,15 +155,9 @@ def _monitoring_seconds(folder: Path, database: Database, labels: int = 40_000) 
     return seconds / labels
 
 
-def processor_seconds(process: psutil.Process, database: Database) -> tuple[float, float]:
+def _processor_seconds(process: psutil.Process, database: Database) -> tuple[float, float]:
     """Return the processor seconds of a server and of its database."""
     return float(sum(process.cpu_times()[:2])), database.spent()
-
-
-def _registry(folder: Path, database: Database) -> Registry:
-    registry = Registry(database.url, (folder / "blobs").as_uri())
-    registry.migrate()
-    return registry
 
 
 @contextmanager
@@ -171,7 +165,7 @@ def system(folder: Path) -> Iterator[Database]:
     """Yield a PostgreSQL with a model `m` of ten classes and `large` of 1,000."""
     folder.mkdir()
     with postgresql() as database:
-        with closing(_registry(folder, database)) as registry:
+        with closing(new_registry(database, folder)) as registry:
             publish(registry, 10, "m", 1)
             publish(registry, CLASSES, "large", 1)
         yield database

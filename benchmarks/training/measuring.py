@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,14 +28,17 @@ _UNDER_SHIFT = ("accuracy", "ece_l2_equal_mass", "nll")
 
 
 def measure(
-    arrays: Mapping[str, NDArray[Any]], maps: Mapping[str, Mapping[str, Any]] = MAPS
+    arrays: Mapping[str, NDArray[Any]],
+    maps: Mapping[str, Mapping[str, Any]] = MAPS,
+    validation: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return ``{map: {"test": {metric: value}, "shifted": [{metric: value} by severity]}}``.
 
     Under shift, each number is the mean over corruptions, and `by_corruption` are the ℓ2 errors of
-    each; without shifted arrays the list is empty.
+    each; without shifted arrays the list is empty. With `validation`, names of metrics, the item
+    ``"validation"`` has those of the network on the validation rows.
     """
-    results = {}
+    results: dict[str, Any] = {}
     for name, options in maps.items():
         fitted = fit(arrays["validation_logits"], arrays["validation_labels"], **options)
         test = evaluate(
@@ -64,4 +67,8 @@ def measure(
             "test": {metric: float(estimate.value) for metric, estimate in test.items()},
             "shifted": by_severity,
         }
+    if validation:
+        logits, labels = arrays["validation_logits"], arrays["validation_labels"]
+        estimates = evaluate(labels, logits=logits, metrics=validation)
+        results["validation"] = {name: float(of.value) for name, of in estimates.items()}
     return results

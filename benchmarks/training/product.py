@@ -19,14 +19,14 @@ from __future__ import annotations
 import argparse
 import io
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 from torch import Tensor
 
@@ -37,7 +37,6 @@ from benchmarks.training.networks import FACTORIES
 from benchmarks.training.product_tables import Cell, write
 from benchmarks.training.running import Budget, Finished, finish, prepare
 from recalib.files import write_atomically
-from recalib.metrics.evaluate import evaluate
 from recalib.recipe import Interleave, LossPart, ModelPart, Optimiser, Recipe, Tune
 from training.data import DataSpec, Splits, load
 from training.engine.artifacts import LoadedData
@@ -174,19 +173,10 @@ class _Runner:
     def finish(self, recipe: Recipe) -> Finished:
         """Return the run of a recipe."""
         return finish(
-            self.cache, self.loaded.splits, self.cell.name, recipe, _measure,
+            self.cache, self.loaded.splits, self.cell.name, recipe,
+            partial(measure, maps=_MAPS, validation=_VALIDATION_METRICS),
             initial_weights=self.loaded.weights,
         )  # fmt: skip
-
-
-def _measure(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
-    estimates = evaluate(
-        arrays["validation_labels"],
-        logits=arrays["validation_logits"],
-        metrics=_VALIDATION_METRICS,
-    )
-    validation = {name: float(estimate.value) for name, estimate in estimates.items()}
-    return measure(arrays, _MAPS) | {"validation": validation}
 
 
 def main(options: list[str] | None = None) -> None:

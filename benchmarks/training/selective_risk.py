@@ -19,6 +19,7 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations, product
 from pathlib import Path
 from typing import Any, get_args
@@ -36,7 +37,6 @@ from benchmarks.training.table import cell, claims_table, markdown_table
 from recalib.files import write_atomically
 from recalib.losses.confidence_scores import Confidence, losses_and_scores, score_range
 from recalib.losses.selective_risk import SelectiveRisk
-from recalib.metrics.evaluate import evaluate
 from recalib.recipe import LossPart
 from training.data import Splits
 
@@ -78,17 +78,6 @@ def candidates() -> list[Candidate]:
             loss = LossPart(primary=OBJECTIVES[family].primary, options={"gamma": gamma})
             parts.append(Candidate(family, f"γ {gamma:g}", loss))
     return parts
-
-
-def measure_selection(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
-    """Return what `measure` does with the maps of the paper, and metrics of the validation rows."""
-    estimates = evaluate(
-        arrays["validation_labels"],
-        logits=arrays["validation_logits"],
-        metrics=("accuracy", "nll", "ece"),
-    )
-    validation = {name: float(estimate.value) for name, estimate in estimates.items()}
-    return measure(arrays, _MAPS) | {"validation": validation}
 
 
 def select(stories: Mapping[Candidate, Mapping[str, Any]]) -> dict[str, Candidate]:
@@ -158,9 +147,8 @@ def _run(
 ) -> Finished:
     recipe = recipe_for("CE", seed, budget).model_copy(update={"loss": loss})
     name = loss.secondary or loss.primary
-    run = finish(
-        arguments.cache, splits, name, recipe, measure_selection, again=arguments.measure_again
-    )
+    measured = partial(measure, maps=_MAPS, validation=("accuracy", "nll", "ece"))
+    run = finish(arguments.cache, splits, name, recipe, measured, again=arguments.measure_again)
     status = run.story.get("diverged", f"{run.story['seconds']} s")
     print(f"{name}, {loss.options}, seed {seed}: {status}", flush=True)
     return run

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from benchmarks.plan import checks
-from benchmarks.plan.costs import Costs, RowCost
+from benchmarks.plan.costs import Costs
 from benchmarks.plan.simulation import Kind, Pass, Step, elapsed, simulate
 from benchmarks.plan.tables import needs, planned
-from benchmarks.scale import write_files
 
 
 @pytest.mark.slow
@@ -65,18 +61,3 @@ def test_plan_leaves_forty_percent_free() -> None:
     assert need["server"] == pytest.approx(1.0 + 4.0)
     assert need["bytes"] == pytest.approx(800_000 + 12_000_000)
     assert planned(costs, 10_000.0, 100_000.0) == (9, 2, 1)
-
-
-@pytest.mark.slow
-def test_pool_is_compared_with_its_simulation(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "all").mkdir()
-    write_files(tmp_path / "all", [40] * checks.FILES, 10)
-    checks.check_pool(tmp_path, RowCost(0.01, 40.0, 1.0), 40 * checks.FILES)
-    lines = capsys.readouterr().out.splitlines()
-    # 40 rows of 0.01 s in each of 8 files.
-    assert [line.split(",")[0] for line in lines[2:]] == [
-        "1 processes: simulated 3.20",
-        "2 processes: simulated 1.60",
-    ]
