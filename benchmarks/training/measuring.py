@@ -69,6 +69,6 @@ def measure(
         }
     if validation:
         logits, labels = arrays["validation_logits"], arrays["validation_labels"]
-        estimates = evaluate(labels, logits=logits, metrics=validation)
-        results["validation"] = {name: float(of.value) for name, of in estimates.items()}
+        metrics = evaluate(labels, logits=logits, metrics=validation)
+        results["validation"] = {name: float(metric.value) for name, metric in metrics.items()}
     return results
