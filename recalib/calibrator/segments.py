@@ -16,6 +16,7 @@ from recalib.core.arrays import Numbers
 from recalib.core.card import Card, SegmentSummary
 from recalib.core.segment_columns import UNNAMED, segment_columns
 from recalib.errors import CorruptError, InputError, RecalibWarning
+from recalib.ops import NumpyOps
 
 _Floats = TypeVar("_Floats", bound=np.floating[Any])
 
@@ -42,15 +43,21 @@ def log_adjusted(log_p: Numbers, of_rows: Numbers) -> Numbers:
     ----------
     of_rows: (N, 1 + K) or (1, 1 + K): a and b, each summed over the segments of a row.
     """
-    z = np.exp(of_rows[:, :1]) * log_p + of_rows[:, 1:]
-    log_q: Numbers = scipy.special.log_softmax(z, axis=1)
+    log_q: Numbers = scipy.special.log_softmax(_scores(log_p, of_rows), axis=1)
     return log_q
 
 
 def adjust(probabilities: NDArray[_Floats], of_rows: Numbers) -> NDArray[_Floats]:
     """Return q (N, K) of `log_adjusted` in the dtype of p; rows without an offset stay as p."""
-    adjusted = np.exp(log_adjusted(log_of(probabilities), of_rows)).astype(probabilities.dtype)
-    return np.where(of_rows.any(axis=1, keepdims=True), adjusted, probabilities)
+    wide = NumpyOps().softmax(_scores(log_of(probabilities), of_rows))
+    adjusted: NDArray[_Floats] = wide.astype(probabilities.dtype, copy=False)
+    has_offset = of_rows.any(axis=1, keepdims=True)
+    return adjusted if has_offset.all() else np.where(has_offset, adjusted, probabilities)
+
+
+def _scores(log_p: Numbers, of_rows: Numbers) -> Numbers:
+    z: Numbers = np.exp(of_rows[:, :1]) * log_p + of_rows[:, 1:]
+    return z
 
 
 def offsets_of(summary: SegmentSummary, offsets: Numbers, segments: Any, rows: int) -> Numbers:
