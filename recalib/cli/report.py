@@ -116,7 +116,7 @@ def report(
         result.save(output)
     choice, document = _label_results(result) if is_multilabel else _row_results(result)
     texts = f"recommended: {choice.reason}", result.verdict, f"saved {output}"
-    document |= {"output": str(output), "warnings": result.warnings}
+    document = {"output": str(output), "warnings": result.warnings, **document}
     show(document, *texts, warnings=result.warnings, json_output=json_output)
 
 
