@@ -29,6 +29,7 @@ from recalib.api import evaluate, load, reliability_diagram
 from recalib.calibrator import Calibrator
 from recalib.core.packages import optional_packages
 from recalib.errors import InputError
+from recalib.metrics.evaluation import named_values
 
 with optional_packages("recalib.mlflow"):
     import mlflow
@@ -181,15 +182,8 @@ def log_evaluation(
         class_labels=class_labels,
         intervals=True,
     )
-    values = {
-        f"{prefix}{name}{suffix}": value
-        for name, estimate in estimates.items()
-        for suffix, value in (
-            ("", estimate.value), ("_low", estimate.low), ("_high", estimate.high)
-        )
-        if value is not None
-    }  # fmt: skip
-    mlflow.log_metrics(values)
+    values = named_values(estimates)
+    mlflow.log_metrics({f"{prefix}{name}": value for name, value in values.items()})
     if pictures:
         picture = reliability_diagram(labels, probabilities, logits=logits)
         with TemporaryDirectory() as folder:

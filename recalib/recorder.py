@@ -28,6 +28,7 @@ from recalib.errors import InputError, RecalibError, RecalibWarning
 from recalib.files import write_npz
 from recalib.fitting.request import resolve_fit
 from recalib.metrics import METRICS
+from recalib.metrics.evaluation import named_values
 from recalib.metrics.headline import epoch_metrics
 
 with optional_packages("recalib.recorder"):
@@ -228,12 +229,7 @@ class CalibrationRecorder:
         names = epoch_metrics(scores.shape[1]) if self._metrics is None else self._metrics
         scored: dict[str, Any] = {self.input: scores}
         estimates = evaluate(labels, **scored, metrics=names, **self._options)
-        self._rows, self._values = (scores, labels), {}
-        for name, estimate in estimates.items():
-            self._values[name] = float(estimate.value)
-            if estimate.low is not None and estimate.high is not None:
-                self._values[f"{name}_low"] = float(estimate.low)
-                self._values[f"{name}_high"] = float(estimate.high)
+        self._rows, self._values = (scores, labels), named_values(estimates)
         return self._values
 
     def _write(self, position: dict[str, float]) -> None:

@@ -9,7 +9,7 @@ Legend: N rows, K classes.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -191,8 +191,13 @@ class CalibratedPipeline:
             raise InputError(
                 "calibrator", found=f"{card.classes} classes", accepted=f"{len(names)} classes"
             )
-        if card.labels is not None and set(card.labels) == set(names):
-            self._check_order(list(card.labels), names)
+        labels = list(card.labels or names)
+        if set(labels) == set(names) and labels != names:
+            raise InputError(
+                "calibrator",
+                found=f"classes in the order {', '.join(labels[:5])}",
+                accepted=f"the order of the model, {', '.join(names[:5])}",
+            )
         self.pipeline = pipeline
         self.calibrator = calibrator
         self.labels = names
@@ -215,14 +220,10 @@ class CalibratedPipeline:
         kind = "none" if self.calibrator.card.input == "logits" else "softmax"
         answer = self.pipeline(inputs, top_k=len(self.labels), function_to_apply=kind, **options)
         if not isinstance(answer, list):
-            return self._each(answer, top_k)
+            return (self._calibrate([one], top_k)[0] for one in answer)
         if answer and isinstance(answer[0], dict):
             return self._calibrate([answer], top_k)[0]
         return self._calibrate(answer, top_k) if answer else []
-
-    def _each(self, answers: Iterable[Any], top_k: int | None) -> Iterator[Any]:
-        for answer in answers:
-            yield self._calibrate([answer], top_k)[0]
 
     def _calibrate(
         self, answers: list[list[dict[str, Any]]], top_k: int | None
@@ -235,12 +236,3 @@ class CalibratedPipeline:
             [{"label": self.labels[k], "score": float(row[k])} for k in top]
             for row, top in zip(probabilities, order, strict=True)
         ]
-
-    @staticmethod
-    def _check_order(names: list[str], accepted: list[str]) -> None:
-        if names != accepted:
-            raise InputError(
-                "calibrator",
-                found=f"classes in the order {', '.join(names[:5])}",
-                accepted=f"the order of the model, {', '.join(accepted[:5])}",
-            )

@@ -68,8 +68,7 @@ def read_labels(
     ------
     InputError: texts that are no names of classes.
     """
-    shape: tuple[int, ...] = getattr(labels, "shape", ())
-    if len(shape) == 2 and shape[1] > 1:
+    if is_matrix(labels):
         return (yield from read_scores(session, model, labels, "labels"))
     objects = np.asarray(labels)
     if objects.dtype.kind not in "OUST" or objects.ndim > 1:
@@ -85,6 +84,12 @@ def read_labels(
             accepted="class numbers, or a model that was created with `classes` as a list of names",
         )
     return class_indices(labels, classes, names)[0]
+
+
+def is_matrix(labels: Any) -> bool:
+    """Return whether labels are zeros and ones (N, K)."""
+    shape: tuple[int, ...] = getattr(labels, "shape", ())
+    return len(shape) == 2 and shape[1] > 1
 
 
 def in_class_order(values: Any, names: Sequence[str] | None, field: str) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from recalib.client.calibrators import CHAMPION
-from recalib.client.class_columns import read_scores
+from recalib.client.class_columns import is_matrix, read_scores
 from recalib.client.errors import InvalidResponseError, RequestTooLargeError
 from recalib.client.operations import Flow, Request, Session
 from recalib.client.results import Labelled
@@ -199,7 +199,7 @@ def check_row_labels(labels: RowLabels, shape: tuple[int, int] | None = None) ->
     ------
     InputError: rows without a label, which the error names, or another type.
     """
-    if _is_matrix(labels):
+    if is_matrix(labels):
         array = np.asarray(labels)
         matrix = check_label_matrix(array, shape=shape or array.shape)
         return [np.flatnonzero(row).tolist() for row in matrix]
@@ -216,16 +216,11 @@ def check_row_labels(labels: RowLabels, shape: tuple[int, int] | None = None) ->
     return values
 
 
-def _is_matrix(labels: Any) -> bool:
-    shape: tuple[int, ...] = getattr(labels, "shape", ())
-    return len(shape) == 2 and shape[1] > 1
-
-
 def _read_labels(
     session: Session, model: str, labels: RowLabels, shape: tuple[int, int] | None = None
 ) -> Flow[list[Any]]:
     """Return `check_row_labels`; columns of a matrix may have the names of the classes."""
-    if _is_matrix(labels):
+    if is_matrix(labels):
         labels = yield from read_scores(session, model, labels, "labels")
     return check_row_labels(labels, shape)
 

@@ -96,3 +96,12 @@ def format_metric(name: str, value: float) -> str:
 
     is_fraction = name in METRICS and METRICS[name].unit == "fraction"
     return f"{value:.2%}" if is_fraction else f"{value:.4f}"
+
+
+def named_values(estimates: Mapping[str, Estimate]) -> dict[str, float]:
+    """Return estimates as numbers: `ece`, and the ends of its interval, `ece_low`, `ece_high`."""
+    values: dict[str, float] = {}
+    for name, estimate in estimates.items():
+        ends = {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
+        values |= {key: float(value) for key, value in ends.items() if value is not None}
+    return values
