@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Iterator
+from collections.abc import AsyncIterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,13 +11,13 @@ from pydantic import BaseModel
 
 from recalib import registry
 from recalib.contract.jobs import Batch, Job
-from recalib.errors import InputError, NotFoundError
+from recalib.errors import InputError
 from recalib.files import MEDIA_TYPES, Input
 from recalib.files.probabilities import ProbabilityFormat
 from recalib.registry import Model, Registry, Transaction
 from recalib.registry.job_kinds import BATCH
 from service.access.authenticator import current_principal
-from service.access.caller_jobs import enqueue, job_of_model
+from service.access.caller_jobs import enqueue
 from service.batches.schemas import BatchCreate
 from service.calibration import THRESHOLDS, missing_thresholds, versions_with_thresholds
 from service.idempotency import run_once
@@ -121,20 +121,6 @@ async def upload_batch(
         request = upload.model_copy(update={"digest": blob.digest})
         scope = f"create_batch {model}"
         return await to_thread.run_sync(store_once, store, blob, key, scope, request, act)
-
-
-def get_batch_content(store: Registry, model: str, id: str) -> tuple[Batch, Iterator[bytes]]:
-    """Return a batch and its file, in chunks.
-
-    Raises
-    ------
-    NotFoundError: no such batch, or it has not succeeded.
-    """
-    with store.reading() as tx:
-        batch = batch_of(job_of_model(tx, model, BATCH, id))
-    if batch.digest is None:
-        raise NotFoundError("file of batch", id, hint=f"the batch is {batch.state}")
-    return batch, store.blobs.read_chunks(batch.digest)
 
 
 def _resolve(

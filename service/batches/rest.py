@@ -11,7 +11,7 @@ from fastapi.responses import StreamingResponse
 
 from recalib.contract.jobs import Batch, BatchPage, Job
 from recalib.contract.models import Deletion
-from recalib.errors import InputError
+from recalib.errors import InputError, NotFoundError
 from recalib.files import FORMATS, MEDIA_TYPES, Input
 from recalib.files.probabilities import PROBABILITY_FORMATS, ProbabilityFormat
 from recalib.registry.job_kinds import BATCH
@@ -133,12 +133,15 @@ def get_batch_content(model: str, batch_id: str, state: StateDependency) -> Stre
 
     It has `probabilities`, and `sets` and `accepted` if asked.
     """
-    batch, chunks = handlers.get_batch_content(state.registry, model, batch_id)
+    batch = get_batch(model, batch_id, state)
+    if batch.digest is None:
+        raise NotFoundError("file of batch", batch_id, hint=f"the batch is {batch.state}")
     headers = {
         "Content-Disposition": f'attachment; filename="{batch.id}.{batch.format}"',
         # A client recognises an incomplete file.
         "Content-Length": str(batch.size_bytes),
     }
+    chunks = state.registry.blobs.read_chunks(batch.digest)
     return StreamingResponse(chunks, media_type=_MEDIA_TYPES[batch.format], headers=headers)
 
 

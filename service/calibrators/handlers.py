@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from msgspec.structs import asdict
 
-from recalib import calibrator as calibrators
 from recalib import registry
 from recalib.contract.calibrators import (
     Alias,
@@ -107,11 +106,6 @@ def get_parameters(registry: Registry, model: str, version: int) -> bytes:
     """Return the parameter file, or raise `NotFoundError`."""
     with registry.reading() as tx:
         return tx.calibrators.parameters(tx.models.get(model), version)
-
-
-def get_onnx(registry: Registry, model: str, version: int) -> bytes:
-    """Return the map as an ONNX graph, or raise `NotFoundError`."""
-    return calibrators.Calibrator.from_bytes(get_parameters(registry, model, version)).to_onnx()
 
 
 def point_alias(tx: Transaction, model: Model, alias: str, change: AliasSet) -> Alias:

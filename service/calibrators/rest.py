@@ -143,7 +143,8 @@ def get_calibrator_parameters(model: str, version: Version, state: StateDependen
 )
 def get_calibrator_onnx(model: str, version: Version, state: StateDependency) -> Response:
     """Download the map as an ONNX graph from `logits` to `probabilities`."""
-    graph = handlers.get_onnx(state.registry, model, version)
+    data = handlers.get_parameters(state.registry, model, version)
+    graph = calibrators.Calibrator.from_bytes(data).to_onnx()
     return _download(graph, f"{model}-{version}.onnx")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Iterator
+from collections.abc import AsyncIterable
 from typing import Any
 
 import msgspec
@@ -10,7 +10,7 @@ from anyio import to_thread
 
 from recalib import registry
 from recalib.contract.datasets import Dataset
-from recalib.errors import ConflictError, ExistsError, InputError, TooLargeError
+from recalib.errors import ExistsError, InputError, TooLargeError
 from recalib.files import MEDIA_TYPES, Input
 from recalib.references import (
     MANIFEST_TYPE,
@@ -133,23 +133,6 @@ async def reference_dataset(
         return await to_thread.run_sync(
             _register, store, owner, name, size, MANIFEST_TYPE, input, blob, summary, uri
         )
-
-
-def get_dataset_content(store: Registry, model: str, name: str) -> tuple[Dataset, Iterator[bytes]]:
-    """Return one data set's description and its file, in chunks, as it was uploaded.
-
-    Raises
-    ------
-    NotFoundError: no such model or data set.
-    ConflictError: it is a data set by reference, which the server does not pass on.
-    """
-    with store.reading() as tx:
-        dataset = Dataset.model_validate(tx.datasets.get(tx.models.get(model), name))
-    if dataset.uri is not None:
-        raise ConflictError(
-            f"dataset {name!r} of model {model!r} refers to {dataset.uri}; read the files there"
-        )
-    return dataset, store.blobs.read_chunks(dataset.digest)
 
 
 def register_dataset(

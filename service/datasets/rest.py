@@ -12,6 +12,7 @@ from fastapi.responses import StreamingResponse
 from recalib.contract.datasets import Dataset, DatasetPage
 from recalib.contract.models import Deletion
 from recalib.core.field_types import NAME
+from recalib.errors import ConflictError
 from recalib.files import FORMATS, MEDIA_TYPES
 from recalib.registry import Transaction
 from service.access.authenticator import current_principal
@@ -166,13 +167,18 @@ def get_dataset_content(model: str, name: str, state: StateDependency) -> Stream
     The files of a data set by reference are not passed on: the answer is a conflict, which names
     their URI.
     """
-    dataset, chunks = handlers.get_dataset_content(state.registry, model, name)
+    dataset = get_dataset(model, name, state)
+    if dataset.uri is not None:
+        raise ConflictError(
+            f"dataset {name!r} of model {model!r} refers to {dataset.uri}; read the files there"
+        )
     suffix = FORMATS[MEDIA_TYPES[dataset.media_type]].suffixes[0]
     headers = {
         "Content-Disposition": f'attachment; filename="{dataset.name}{suffix}"',
         # A client recognises an incomplete file.
         "Content-Length": str(dataset.size_bytes),
     }
+    chunks = state.registry.blobs.read_chunks(dataset.digest)
     return StreamingResponse(chunks, media_type=dataset.media_type, headers=headers)
 
 

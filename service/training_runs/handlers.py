@@ -91,12 +91,15 @@ def _model(tx: Transaction, recipe: Recipe) -> Model | None:
 
 def _check_storable(recipe: Recipe) -> None:
     """Raise `InputError` for text that a database cannot store."""
-    free = {name: getattr(recipe, name) for name in ("data",)}
-    free |= {"model": [recipe.model.name, recipe.model.options, recipe.model.weights]}
-    free |= {"loss": [recipe.loss.options, recipe.loss.secondary_options, *recipe.loss.schedules]}
-    free |= {"augmentation": recipe.augmentation}
-    if recipe.calibrate is not None:
-        free |= {"calibrate": [recipe.calibrate.options]}
+    free = recipe.model_dump(
+        include={
+            "data": True,
+            "model": {"name", "options", "weights"},
+            "loss": {"options", "secondary_options", "schedules"},
+            "augmentation": True,
+            "calibrate": {"options"},
+        }
+    )
     for field, value in free.items():
         _check_value(field, value, 0)
 
