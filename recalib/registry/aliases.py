@@ -11,7 +11,7 @@ from recalib.core.resource_names import check_alias, is_name
 from recalib.errors import ConflictError, NotFoundError
 from recalib.registry import tables
 from recalib.registry.audit import Audit
-from recalib.registry.base import Queries, columns_without, page_of
+from recalib.registry.base import Queries, columns_without, select_page
 from recalib.registry.clock import now
 from recalib.registry.events import Events
 from recalib.registry.models import Models
@@ -141,7 +141,7 @@ class Aliases(Queries):
 
     def page(self, model: Model, after: str | None, limit: int) -> list[Alias]:
         """Return up to `limit` aliases sorted by name, after the name `after`."""
-        return self._read(Alias, page_of(_select(model), _ALIAS.c.alias, limit, after))
+        return self._read(Alias, select_page(_select(model), _ALIAS.c.alias, limit, after))
 
     def history(
         self, model: Model, alias: str, limit: int = 100, after: int | None = None
@@ -152,7 +152,7 @@ class Aliases(Queries):
         columns = (*columns_without(_CHANGE, "model_id"), literal(model.name).label("model"))
         of_alias = (_CHANGE.c.model_id == model.id, _CHANGE.c.alias == alias)
         statement = select(*columns).where(*of_alias)
-        page = page_of(statement, _CHANGE.c.revision, limit, after, newest_first=True)
+        page = select_page(statement, _CHANGE.c.revision, limit, after, newest_first=True)
         changes = self._read(AliasChange, page)
         return [replace(change, to_version=change.to_version or None) for change in changes]
 

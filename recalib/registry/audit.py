@@ -7,7 +7,7 @@ from sqlalchemy import delete, insert, select
 from recalib.core.resource_names import is_name
 from recalib.core.sanitize import sanitize_line
 from recalib.registry import tables
-from recalib.registry.base import Queries, page_of
+from recalib.registry.base import Queries, select_page
 from recalib.registry.clock import now
 from recalib.registry.records import AuditEntry
 
@@ -65,7 +65,7 @@ class Audit(Queries):
         model: str | None = None,
     ) -> list[AuditEntry]:
         """Return up to `limit` entries, newest first, older than the entry `after`."""
-        statement = page_of(select(_TABLE), _TABLE.c.id, limit, after, newest_first=True)
+        statement = select_page(select(_TABLE), _TABLE.c.id, limit, after, newest_first=True)
         for column, value in ((_TABLE.c.actor, actor), (_TABLE.c.action, action)):
             if value is not None:
                 statement = statement.where(column == _plain(value))

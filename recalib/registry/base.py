@@ -20,7 +20,7 @@ def columns_without(table: Table, *names: str) -> list[Column[Any]]:
     return [column for column in table.c if column.name not in names]
 
 
-def page_of(
+def select_page(
     statement: Select[Any],
     column: Column[Any],
     limit: int,

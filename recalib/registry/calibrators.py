@@ -21,7 +21,7 @@ from recalib.core.resource_names import is_name
 from recalib.errors import NotFoundError
 from recalib.registry import tables
 from recalib.registry.aliases import Aliases, missing_version
-from recalib.registry.base import Queries, page_of
+from recalib.registry.base import Queries, select_page
 from recalib.registry.clock import now
 from recalib.registry.events import Events
 from recalib.registry.jobs import Jobs
@@ -191,7 +191,7 @@ class Calibrators(Queries):
 
     def page(self, model: Model, after: int | None, limit: int) -> list[CalibratorVersion]:
         """Return up to `limit` versions, oldest first, after version `after`."""
-        return self._read(_version, page_of(_select(model), _TABLE.c.version, limit, after))
+        return self._read(_version, select_page(_select(model), _TABLE.c.version, limit, after))
 
     def _next_version(self, model: Model) -> int:
         # The update locks the row of the model until commit: concurrent publishers of a model wait

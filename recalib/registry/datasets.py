@@ -9,7 +9,7 @@ from sqlalchemy import Select, insert, literal, select, update
 from recalib.core.resource_names import check_name, is_name
 from recalib.errors import InputError
 from recalib.registry import tables
-from recalib.registry.base import Queries, columns_without, page_of
+from recalib.registry.base import Queries, columns_without, select_page
 from recalib.registry.clock import now
 from recalib.registry.records import Dataset, InputKind, Model
 
@@ -100,7 +100,7 @@ class Datasets(Queries):
 
     def page(self, model: Model, after: str | None, limit: int) -> list[Dataset]:
         """Return up to `limit` datasets sorted by name, after the name `after`."""
-        return self._read(_dataset, page_of(_select(model), _TABLE.c.name, limit, after))
+        return self._read(_dataset, select_page(_select(model), _TABLE.c.name, limit, after))
 
 
 def _dataset(*, tags: list[str] | None, **row: Any) -> Dataset:

@@ -34,7 +34,7 @@ from recalib.core.resource_names import check_name, is_name
 from recalib.errors import ConflictError, FencedError, NotFoundError
 from recalib.observability.telemetry import current_traceparent
 from recalib.registry import tables
-from recalib.registry.base import Queries, page_of
+from recalib.registry.base import Queries, select_page
 from recalib.registry.clock import now
 from recalib.registry.events import Events
 from recalib.registry.job_kinds import MONITOR
@@ -152,7 +152,7 @@ class Jobs(Queries):
         kind: str | None = None,
     ) -> list[Job]:
         """Return up to `limit` jobs, newest first, with a sequence below `before`."""
-        statement = page_of(_SELECT, _TABLE.c.sequence, limit, before, newest_first=True)
+        statement = select_page(_SELECT, _TABLE.c.sequence, limit, before, newest_first=True)
         if model is not None:
             statement = statement.where(_TABLE.c.model_id == model.id)
         if state is not None:

@@ -16,7 +16,7 @@ from recalib.core.sanitize import sanitize_line
 from recalib.core.watched_classes import watched_indices
 from recalib.errors import InputError, NotFoundError
 from recalib.registry import tables
-from recalib.registry.base import Queries, page_of
+from recalib.registry.base import Queries, select_page
 from recalib.registry.clock import now
 from recalib.registry.details import has_tag
 from recalib.registry.records import Model
@@ -137,7 +137,7 @@ class Models(Queries):
         state: the monitoring state of their champions; `unverified` without a champion.
         """
         exists = _TABLE.c.deleted_at.is_(None)
-        statement = page_of(select(_TABLE).where(exists), _TABLE.c.name, limit, after)
+        statement = select_page(select(_TABLE).where(exists), _TABLE.c.name, limit, after)
         if name is not None:
             statement = statement.where(_TABLE.c.name.icontains(name, autoescape=True))
         if tag is not None:

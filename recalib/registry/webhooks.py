@@ -34,7 +34,7 @@ from recalib.contract.events import DeliveryState
 from recalib.errors import ConflictError, FencedError, NotFoundError
 from recalib.registry import tables
 from recalib.registry.audit import Audit
-from recalib.registry.base import Queries, columns_without, page_of
+from recalib.registry.base import Queries, columns_without, select_page
 from recalib.registry.clock import now
 from recalib.registry.events import Events
 from recalib.registry.records import Delivery, DueDelivery, Webhook, WebhookLease
@@ -96,7 +96,7 @@ class Webhooks(Queries):
 
     def page(self, model: str | None, after: str | None, limit: int) -> list[Webhook]:
         """Return up to `limit` webhooks by id, after the id `after`."""
-        statement = page_of(select(*_COLUMNS), _TABLE.c.id, limit, after)
+        statement = select_page(select(*_COLUMNS), _TABLE.c.id, limit, after)
         if model is not None:
             statement = statement.where(_TABLE.c.model == model)
         return self._read(_webhook, statement)
@@ -174,7 +174,7 @@ class Webhooks(Queries):
         )
         if state is not None:
             statement = statement.where(_DELIVERY.c.state == state)
-        page = page_of(statement, _DELIVERY.c.event_id, limit, before, newest_first=True)
+        page = select_page(statement, _DELIVERY.c.event_id, limit, before, newest_first=True)
         return self._read(Delivery, page)
 
     def redeliver(self, webhook_id: str, event_id: int) -> None:

@@ -461,9 +461,9 @@ MUTATIONS = [
         ("_TABLE.c.predicted_at < before,", "_TABLE.c.predicted_at > before,"),
     ),
     *_file(
-        "recalib/registry/aliases.py",
+        "recalib/registry/base.py",
         "tests/registry/test_aliases.py",
-        ("_CHANGE.c.revision < after", "_CHANGE.c.revision > after"),
+        ("column < after if newest_first", "column > after if newest_first"),
     ),
     *_file(
         "recalib/registry/api_keys.py",

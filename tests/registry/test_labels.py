@@ -49,8 +49,8 @@ def test_label_is_stored_with_its_prediction(registry: Registry) -> None:
     assert [label.predicted for label in everything(registry, model, version=2)] == [7]
     assert everything(registry, other) == []
     with registry.reading() as tx:
-        assert labels_between(tx, model, 1, 0, 1e9 + 3) == []
-        assert labels_between(tx, model, 1, 1e9 + 3, 1e9 + 4) == [row]
+        assert tx.labels.columns(model, 1, 0, 1e9 + 3).label.tolist() == []
+        assert tx.labels.columns(model, 1, 1e9 + 3, 1e9 + 4).label.tolist() == [4]
 
 
 def test_empty_batch_adds_nothing(registry: Registry) -> None:
