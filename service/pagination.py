@@ -33,11 +33,12 @@ def page_of(
     rows: Sequence[T],
     limit: int,
     position: Callable[[T], str],
-    item: Callable[[T], Any],
+    item: Callable[[T], Any] = lambda row: row,
 ) -> P:
     """Return the page `kind` with up to `limit` items.
 
-    The other parameters are those of `next_cursor`; `item` returns the wire form of a row.
+    The other parameters are those of `next_cursor`; `item` returns the wire form of a row that is
+    not a resource.
     """
     cursor = next_cursor(rows, limit, position)
     return kind(items=[item(row) for row in rows[:limit]], next_cursor=cursor)

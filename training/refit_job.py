@@ -54,7 +54,7 @@ def refit_is_due(tx: Transaction, model: Model, state: str, now: float) -> str |
     soon = max(monitoring.maturity_seconds / 10, monitoring.cohort_seconds)
     pauses = {"refitted": wait, "refit_impossible": soon if monitoring.capture > 0 else wait}
     last = [
-        (event.at, pauses[event.kind])
+        (event.at.timestamp(), pauses[event.kind])
         for event in tx.monitors.events(model, 100)
         if event.kind in pauses
     ]

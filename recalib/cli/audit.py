@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from recalib.cli import options
 from recalib.cli.context import load_settings, open_registry
-from recalib.contract.base import utc
 from recalib.reporting.terminal import show
 
 if TYPE_CHECKING:
-    from recalib.registry.records import AuditEntry
+    from recalib.contract.events import AuditEntry
 
 
 def audit(
@@ -33,12 +31,12 @@ def audit(
     settings = load_settings(home=home, database_url=database_url)
     with open_registry(settings) as registry, registry.reading() as tx:
         entries = tx.audit.page(None, limit, actor=actor, action=action, model=model)
-    document = [asdict(entry) for entry in entries]
+    document = [{**entry.model_dump(), "at": entry.at.timestamp()} for entry in entries]
     show(document, *map(_describe, entries), json_output=json_output)
 
 
 def _describe(entry: AuditEntry) -> str:
-    at = f"{utc(entry.at):%Y-%m-%d %H:%M:%S}"
+    at = entry.at.strftime("%Y-%m-%d %H:%M:%S")
     of_model = "" if entry.model in (None, entry.target) else f" of {entry.model}"
     refused = "" if entry.result == "done" else " (refused)"
     detail = f": {entry.detail}" if entry.detail else ""

@@ -21,15 +21,12 @@ from recalib.registry.records import (
     Challenger,
     CohortRow,
     Dataset,
-    Delivery,
     DueDelivery,
-    Event,
     ExpectedVersion,
     Job,
     Lease,
     Model,
     MonitorRow,
-    Webhook,
     WebhookLease,
 )
 from recalib.registry.registry import Registry

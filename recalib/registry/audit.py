@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from sqlalchemy import delete, insert, select
 
+from recalib.contract.events import AuditEntry
 from recalib.core.resource_names import is_name
 from recalib.core.sanitize import sanitize_line
 from recalib.registry import tables
 from recalib.registry.base import Queries, select_page
 from recalib.registry.clock import now
-from recalib.registry.records import AuditEntry
 
 _TABLE = tables.audit
 _MAX_CHARACTERS = 500

@@ -17,10 +17,10 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, func, insert, or_, select, update
 
+from recalib.contract.events import Event
 from recalib.registry import tables
 from recalib.registry.base import Queries
 from recalib.registry.clock import now
-from recalib.registry.records import Event
 
 _TABLE = tables.events
 _SEQUENCE = tables.event_sequence

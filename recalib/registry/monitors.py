@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy import delete, func, insert, select, tuple_, update
 
+from recalib.contract.monitoring import MonitoringEvent
 from recalib.core.monitoring_settings import MonitoringSettings
 from recalib.errors import ConflictError
 from recalib.registry import tables
@@ -18,7 +19,7 @@ from recalib.registry.clock import now
 from recalib.registry.events import Events
 from recalib.registry.labels import Labels
 from recalib.registry.models import WITH_CHAMPIONS
-from recalib.registry.records import Assessment, CohortRow, Model, MonitoringEvent, MonitorRow
+from recalib.registry.records import Assessment, CohortRow, Model, MonitorRow
 from recalib.registry.traffic import Traffic
 
 _MONITOR = tables.monitors
@@ -276,7 +277,7 @@ class Monitors(Queries):
     def events(self, model: Model, limit: int) -> list[MonitoringEvent]:
         """Return up to `limit` events, newest first."""
         statement = (
-            select(*columns_without(_EVENT, "model_id"))
+            select(*columns_without(_EVENT, "id", "model_id"))
             .where(_EVENT.c.model_id == model.id)
             # Events from a log of the past are written after later ones.
             .order_by(_EVENT.c.at.desc(), _EVENT.c.id.desc())

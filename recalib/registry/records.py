@@ -1,6 +1,8 @@
 """Records that the registry returns: frozen, without a database connection.
 
-Times are seconds since 1970-01-01 UTC by the database's clock, as doubles.
+What has all that its resource has is returned as the resource (`recalib.contract`): events,
+webhooks, deliveries, audit entries. Times of records are seconds since 1970-01-01 UTC by the
+database's clock, as doubles.
 """
 
 from __future__ import annotations
@@ -8,14 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from recalib.contract.events import DeliveryState
+from recalib.contract.events import Event, Webhook
 from recalib.contract.jobs import JobState
 from recalib.contract.models import Task
 from recalib.core.card import PredictionPolicy
 from recalib.core.monitoring_settings import MonitoringSettings
 from recalib.core.retention_settings import RetentionSettings
 from recalib.errors import InputError
-from recalib.webhooks import Format
 
 InputKind = Literal["logits", "probabilities"]
 
@@ -251,57 +252,6 @@ class Assessment:
 
 
 @dataclass(frozen=True)
-class Event:
-    """A change, for consumers that follow; ids increase without end."""
-
-    id: int
-    at: float
-    #: Thing and verb, such as `job.failed`.
-    type: str
-    #: Name of the model, or None.
-    model: str | None
-    data: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Webhook:
-    """A receiver of events, without its secret."""
-
-    id: str
-    url: str
-    #: Name of the model whose events it gets; None for all events.
-    model: str | None
-    #: Types of events, or their first words; empty for all.
-    types: list[str]
-    format: Format
-    enabled: bool
-    #: Why it is disabled, otherwise empty.
-    reason: str
-    created_by: str
-    created_at: float
-    #: When the last of the previous secrets ends or has ended; None without any.
-    previous_secrets_until: float | None = None
-
-
-@dataclass(frozen=True)
-class Delivery:
-    """An event that a webhook gets."""
-
-    event_id: int
-    #: The type of the event; None if the event was deleted.
-    type: str | None
-    state: DeliveryState
-    attempts: int
-    next_attempt_at: float
-    created_at: float
-    attempted_at: float | None
-    #: The HTTP status of the last answer, None without an answer.
-    status: int | None
-    #: Why the last attempt has failed, otherwise empty.
-    error: str
-
-
-@dataclass(frozen=True)
 class DueDelivery:
     """An event to be sent now, and how often it was sent without success."""
 
@@ -325,21 +275,6 @@ class WebhookLease:
     secrets: list[bytes]
     fence: int
     due: list[DueDelivery]
-
-
-@dataclass(frozen=True)
-class MonitoringEvent:
-    """One entry of a model's monitoring audit trail."""
-
-    id: int
-    version: int
-    at: float
-    kind: str
-    actor: str
-    reason: str
-    evidence: dict[str, Any]
-    #: Whether it comes from a log of the past.
-    replayed: bool = False
 
 
 @dataclass(frozen=True)
@@ -382,19 +317,3 @@ class StoredResponse:
     status: int
     body: bytes
     created_at: float
-
-
-@dataclass(frozen=True)
-class AuditEntry:
-    """One action, done or refused."""
-
-    id: int
-    at: float
-    #: A key's name, `oidc:SUBJECT`, `cli:USER`, `monitor` or a worker.
-    actor: str
-    action: str
-    model: str | None
-    target: str
-    detail: str
-    #: `done` or `refused`.
-    result: str

@@ -21,6 +21,7 @@ from uuid import uuid4
 from sqlalchemy import (
     ColumnElement,
     and_,
+    case,
     delete,
     exists,
     func,
@@ -30,14 +31,14 @@ from sqlalchemy import (
     update,
 )
 
-from recalib.contract.events import DeliveryState
+from recalib.contract.events import Delivery, DeliveryState, Webhook
 from recalib.errors import ConflictError, FencedError, NotFoundError
 from recalib.registry import tables
 from recalib.registry.audit import Audit
 from recalib.registry.base import Queries, columns_without, select_page
 from recalib.registry.clock import now
 from recalib.registry.events import Events
-from recalib.registry.records import Delivery, DueDelivery, Webhook, WebhookLease
+from recalib.registry.records import DueDelivery, WebhookLease
 
 _TABLE = tables.webhooks
 _DELIVERY = tables.webhook_deliveries
@@ -50,6 +51,8 @@ _FIRST_RETRY_SECONDS, _MAX_RETRY_SECONDS = 5.0, 21_600.0
 _MAX_ERROR_LENGTH = 300
 #: Previous secrets of a webhook, each of which lengthens the header of the signatures.
 _MAX_PREVIOUS_SECRETS = 4
+_IS_PENDING = _DELIVERY.c.state == "pending"
+_NEXT_ATTEMPT = case((_IS_PENDING, _DELIVERY.c.next_attempt_at)).label("next_attempt_at")
 _HIDDEN = ("secret", "position", "retry_at", "lease_expires", "fence", "failures")
 _COLUMNS = columns_without(_TABLE, *_HIDDEN)
 
@@ -114,7 +117,7 @@ class Webhooks(Queries):
             values |= {"failures": 0, "retry_at": None}
             self._connection.execute(
                 update(_DELIVERY)
-                .where(_DELIVERY.c.webhook_id == webhook_id, _DELIVERY.c.state == "pending")
+                .where(_DELIVERY.c.webhook_id == webhook_id, _IS_PENDING)
                 .values(attempts=0, next_attempt_at=now())
             )
         if values:
@@ -167,8 +170,9 @@ class Webhooks(Queries):
         self, webhook_id: str, state: DeliveryState | None, before: int | None, limit: int
     ) -> list[Delivery]:
         """Return up to `limit` deliveries with events before `before`, newest first."""
+        hidden = ("webhook_id", "next_attempt_at")
         statement = (
-            select(*columns_without(_DELIVERY, "webhook_id"), tables.events.c.type)
+            select(*columns_without(_DELIVERY, *hidden), tables.events.c.type, _NEXT_ATTEMPT)
             .outerjoin(tables.events, tables.events.c.id == _DELIVERY.c.event_id)
             .where(_DELIVERY.c.webhook_id == webhook_id)
         )
@@ -363,7 +367,7 @@ def _valid(previous: list[Any] | None, at: float) -> list[Any]:
     return [[secret, until] for secret, until in previous or () if until > at]
 
 
-_DUE = and_(_DELIVERY.c.state == "pending", _DELIVERY.c.next_attempt_at <= now())
+_DUE = and_(_IS_PENDING, _DELIVERY.c.next_attempt_at <= now())
 
 
 def _is_due() -> ColumnElement[bool]:

@@ -9,13 +9,12 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from recalib.core.event_text import event_text
 
 if TYPE_CHECKING:
-    from recalib.registry import Event
+    from recalib.contract.events import Event
 
 Format = Literal["recalib", "slack", "alertmanager"]
 FORMATS: tuple[Format, ...] = ("recalib", "slack", "alertmanager")
@@ -25,8 +24,8 @@ STATE_CHANGED = "monitoring.state_changed"
 _NO_END = "0001-01-01T00:00:00Z"
 
 
-def message_of(event: Event, format: Format) -> bytes:
-    """Return the body of the message about an event, in JSON."""
+def message_of(event: Event, format: str) -> bytes:
+    """Return the body of the message about an event, in JSON; `format` is one of `FORMATS`."""
     body = {"recalib": _event, "slack": _slack, "alertmanager": _alertmanager}[format](event)
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
 
@@ -82,4 +81,4 @@ def _alertmanager(event: Event) -> dict[str, Any]:
 
 
 def _time(event: Event) -> str:
-    return datetime.fromtimestamp(event.at, UTC).isoformat(timespec="milliseconds")
+    return event.at.isoformat(timespec="milliseconds")

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import Query
 
-from recalib.contract.events import AuditEntry, AuditPage
+from recalib.contract.events import AuditPage
 from service.access.authenticator import current_principal
 from service.http.parameters import Cursor, Limit
 from service.http.routing import Router
@@ -33,6 +33,4 @@ def list_audit(
     after = decode_number(cursor)
     with state.registry.reading() as tx:
         entries = tx.audit.page(after, limit + 1, actor=actor, action=action, model=model)
-    return page_of(
-        AuditPage, entries, limit, lambda entry: str(entry.id), AuditEntry.model_validate
-    )
+    return page_of(AuditPage, entries, limit, lambda entry: str(entry.id))

@@ -65,7 +65,7 @@ class EventFilter:
         newest_first: bool = False,
     ) -> list[Event]:
         """Return up to `limit` events with ids between `after` and `before`."""
-        events = tx.events.page(
+        return tx.events.page(
             limit,
             after=after,
             before=before,
@@ -73,7 +73,6 @@ class EventFilter:
             types=self.types or None,
             newest_first=newest_first,
         )
-        return [Event.model_validate(event) for event in events]
 
 
 def list_events(

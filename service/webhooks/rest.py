@@ -7,8 +7,7 @@ from urllib.parse import urlsplit
 
 from fastapi import Path
 
-from recalib import registry
-from recalib.contract.events import Delivery, DeliveryPage, DeliveryState, Webhook, WebhookPage
+from recalib.contract.events import DeliveryPage, DeliveryState, Webhook, WebhookPage
 from recalib.errors import ForbiddenError, InputError, NotFoundError
 from recalib.registry import Transaction, check_name
 from recalib.settings import Settings
@@ -68,14 +67,14 @@ def list_webhooks(
         check_name("model", model)
     with state.registry.reading() as tx:
         rows = tx.webhooks.page(model, decode_cursor(cursor), limit + 1)
-    return page_of(WebhookPage, rows, limit, lambda row: row.id, Webhook.model_validate)
+    return page_of(WebhookPage, rows, limit, lambda row: row.id)
 
 
 @router.operation("GET", "/{webhook_id}", "admin", finds_model=True)
 def get_webhook(webhook_id: str, state: StateDependency) -> Webhook:
     """Return a webhook, with the reason if it is disabled."""
     with state.registry.reading() as tx:
-        return Webhook.model_validate(_visible(tx, webhook_id))
+        return _visible(tx, webhook_id)
 
 
 @router.operation("PATCH", "/{webhook_id}", "admin", finds_model=True)
@@ -94,7 +93,7 @@ def update_webhook(
         def act() -> Webhook:
             row = tx.webhooks.change(webhook_id, body.url, body.enabled)
             _audit(tx, "update_webhook", row)
-            return Webhook.model_validate(row)
+            return row
 
         scope = f"update_webhook {webhook_id}"
         return run_once(tx, idempotency_key, scope, body, 200, Webhook, act)
@@ -134,7 +133,7 @@ def delete_webhook(
             row = _visible(tx, webhook_id)
             tx.webhooks.delete(webhook_id)
             _audit(tx, "delete_webhook", row)
-            return Webhook.model_validate(row)
+            return row
 
         request = EmptyRequest(of=webhook_id)
         return run_once(tx, idempotency_key, "delete_webhook", request, 200, Webhook, act)
@@ -153,7 +152,7 @@ def list_deliveries(
     with state.registry.reading() as tx:
         id = _visible(tx, webhook_id).id
         rows = tx.webhooks.deliveries(id, delivery_state, before, limit + 1)
-    return page_of(DeliveryPage, rows, limit, lambda row: str(row.event_id), _delivery)
+    return page_of(DeliveryPage, rows, limit, lambda row: str(row.event_id))
 
 
 @router.operation(
@@ -173,19 +172,14 @@ def redeliver(
             tx.webhooks.redeliver(webhook.id, event_id)
             detail = f"event {event_id}"
             tx.audit.record(actor, "redeliver", webhook.model, webhook.id, detail)
-            return Webhook.model_validate(webhook)
+            return webhook
 
         request = EmptyRequest(of=str(event_id))
         scope = f"redeliver {webhook_id}"
         return run_once(tx, idempotency_key, scope, request, 202, Webhook, act)
 
 
-def _delivery(row: registry.Delivery) -> Delivery:
-    next_attempt_at = row.next_attempt_at if row.state == "pending" else None
-    return Delivery.model_validate({**vars(row), "next_attempt_at": next_attempt_at})
-
-
-def _visible(tx: Transaction, id: str) -> registry.Webhook:
+def _visible(tx: Transaction, id: str) -> Webhook:
     """Return a webhook; for a principal of other models it does not exist."""
     webhook = tx.webhooks.get(id)
     try:
@@ -199,14 +193,14 @@ def _check_url(url: str, settings: Settings) -> None:
     check_url(url, AllowedTargets(settings.webhook_targets))
 
 
-def _audit(tx: Transaction, action: str, webhook: registry.Webhook) -> None:
+def _audit(tx: Transaction, action: str, webhook: Webhook) -> None:
     # The path may contain a secret, as Slack's does.
     detail = f"{urlsplit(webhook.url).hostname}; {'enabled' if webhook.enabled else 'disabled'}"
     tx.audit.record(current_principal().name, action, webhook.model, webhook.id, detail)
 
 
-def _with_secret(row: registry.Webhook, secret: bytes) -> Webhook:
-    return Webhook.model_validate({**vars(row), "secret": encode_secret(secret)})
+def _with_secret(row: Webhook, secret: bytes) -> Webhook:
+    return row.model_copy(update={"secret": encode_secret(secret)})
 
 
 def _event_types(body: WebhookCreate) -> list[str]:

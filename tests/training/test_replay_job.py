@@ -218,7 +218,7 @@ def test_states_times_and_evidence_are_those_of_the_local_replay(
     assert ("stale" in dict(states)) is (slope < 1)
     for event in events:
         assert (event.replayed, event.actor) == (True, "replay")
-        assert event.at in {entry.assessed_at for entry in history}
+        assert event.at.timestamp() in {entry.assessed_at for entry in history}
     status = monitor_of(registry, model).status
     if classes:
         assert expected.classes is not None

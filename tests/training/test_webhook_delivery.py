@@ -15,8 +15,9 @@ import pytest
 from sqlalchemy import text
 from standardwebhooks import Webhook as Verifier
 
+from recalib.contract.events import Webhook
 from recalib.errors import UnavailableError
-from recalib.registry import Registry, Webhook
+from recalib.registry import Registry
 from recalib.webhooks import AllowedTargets, encode_secret
 from tests.end_to_end.programs import until
 from training import webhook_delivery

@@ -9,15 +9,16 @@ import pytest
 from standardwebhooks import Webhook
 from standardwebhooks.webhooks import WebhookVerificationError
 
-from recalib.registry import Event
+from recalib.contract.base import utc
+from recalib.contract.events import Event
 from recalib.webhooks import FORMATS, encode_secret, message_of, signature_headers
 
 _STALE = Event(
-    7,
-    1_772_600_767.125,
-    "monitoring.state_changed",
-    "resnet",
-    {"state": "stale", "version": 3, "actor": "monitor", "reason": "2% < 5% & <more>"},
+    id=7,
+    at=utc(1_772_600_767.125),
+    type="monitoring.state_changed",
+    model="resnet",
+    data={"state": "stale", "version": 3, "actor": "monitor", "reason": "2% < 5% & <more>"},
 )
 
 
@@ -52,7 +53,7 @@ def test_alert_is_in_each_format() -> None:
         "dashboard": "https://grafana.example.com/d/recalib-calibration?var-model=m",
     }
     data = {**_STALE.data, "evidence": {"alert": alert}}
-    event = Event(7, _STALE.at, _STALE.type, "m", data)
+    event = Event(id=7, at=_STALE.at, type=_STALE.type, model="m", data=data)
     bodies = {name: json.loads(message_of(event, name)) for name in FORMATS}
     assert bodies["recalib"]["data"]["evidence"]["alert"] == alert
     for text in alert.values():
@@ -62,7 +63,13 @@ def test_alert_is_in_each_format() -> None:
 
 def test_fresh_state_resolves_the_alert() -> None:
     """It has the labels and the group of the alert that fired, although the version differs."""
-    fresh = Event(8, _STALE.at, _STALE.type, "resnet", {"state": "fresh", "version": 4})
+    fresh = Event(
+        id=8,
+        at=_STALE.at,
+        type=_STALE.type,
+        model="resnet",
+        data={"state": "fresh", "version": 4},
+    )
     fired, resolved = (json.loads(message_of(event, "alertmanager")) for event in (_STALE, fresh))
     assert resolved["status"] == resolved["alerts"][0]["status"] == "resolved"
     assert resolved["alerts"][0]["endsAt"] == resolved["alerts"][0]["startsAt"]
