@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -268,13 +267,19 @@ def replay(
         if histogram is not None and (histogram.target != log.target or not any(histogram.counts)):
             histogram = None
         edges, reference = _reference(log, survey, cohort, counts, histogram)
-        monitor_options = _monitor_options(settings, survey, cohort, log.target)
+        watched: tuple[int, ...] = ()
         if settings.classes and log.classes is not None:
             watched = watched_indices(settings.classes, log.classes, class_labels)
-            monitor_options = dataclasses.replace(monitor_options, classes=watched)
             log.watch(watched)
-        if card is not None:
-            monitor_options = dataclasses.replace(monitor_options, **monitored_promises(card))
+        monitor_options = MonitorOptions(
+            **settings.evidence_settings(),
+            # A log may span years: a window holds at least 24 cohorts of any length.
+            oldest_seconds=max(_WEEK, 24 * cohort),
+            segments=len(survey.segments),
+            classes=watched,
+            target=log.target,
+            **({} if card is None else monitored_promises(card)),
+        )
         monitor = Monitor(
             edges,
             reference,
@@ -441,18 +446,6 @@ def _reference(
     edges = quantile_edges(confidences)
     edges = edges[edges > 0]
     return edges, group_counts(left_closed_bins(edges, confidences), len(edges) + 1)
-
-
-def _monitor_options(
-    options: ReplayOptions, survey: Survey, cohort: float, target: Target
-) -> MonitorOptions:
-    return MonitorOptions(
-        **options.evidence_settings(),
-        # A log may span years: a window holds at least 24 cohorts of any length.
-        oldest_seconds=max(_WEEK, 24 * cohort),
-        segments=len(survey.segments),
-        target=target,
-    )
 
 
 def _onset(events: list[StateChange]) -> float | None:
