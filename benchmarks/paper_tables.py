@@ -271,8 +271,7 @@ def _classwise(form: ClasswiseScaledNll, data: torch.Tensor, labels: NDArray[np.
         present = counts > 0
         losses = sums[present] / counts[present]
         # The weights have no gradient; the loss is the sum over classes (eq. 8).
-        total: torch.Tensor = ((1 + form.scales(ops, losses).detach()) * losses).sum()
-        return total
+        return ((1 + form.scales(ops, losses).detach()) * losses).sum()
 
     return loss
 

@@ -164,8 +164,7 @@ def _probmetrics(module: str, name: str) -> Fit:
             calibrator.fit_torch(distribution, torch.as_tensor(labels))
 
         def predict() -> Rows:
-            probabilities: Rows = calibrator.predict_proba_torch(distribution).get_probs().numpy()
-            return probabilities
+            return calibrator.predict_proba_torch(distribution).get_probs().numpy()
 
         return Fitted(predict)
 

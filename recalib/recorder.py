@@ -219,8 +219,7 @@ class CalibrationRecorder:
         distributed.broadcast_object_list(answer)
         if isinstance(answer[0], RecalibError):
             raise answer[0]
-        result: _T = answer[0]
-        return result
+        return answer[0]
 
     def _measure(self, parts: list[_Rows]) -> dict[str, float]:
         if not parts:

@@ -129,8 +129,7 @@ class CalibratorModule(torch.nn.Module):
 
         def members(ops: TorchOps, z: torch.Tensor, parameters: Any) -> torch.Tensor:
             p, wide = self.map.probabilities(ops, z, parameters), TorchOps(device=z.device)
-            result: torch.Tensor = set_members(wide, p, ops.is_masked(z), self.classes, sets)
-            return result
+            return set_members(wide, p, ops.is_masked(z), self.classes, sets)
 
         return self._apply_map(members, logits)
 
@@ -148,8 +147,7 @@ class CalibratorModule(torch.nn.Module):
 
         def reach(ops: TorchOps, z: torch.Tensor, parameters: Any) -> torch.Tensor:
             p = self.map.probabilities(ops, z, parameters)
-            result: torch.Tensor = accepted_rows(TorchOps(device=z.device), p, rejection)
-            return result
+            return accepted_rows(TorchOps(device=z.device), p, rejection)
 
         return self._apply_map(reach, logits)[..., 0]
 
@@ -262,8 +260,7 @@ class CalibratedModule(torch.nn.Module):
         `torch.onnx.export` have the names of arguments.
         """
         inputs = args if x is None and not args else (x, *args)
-        result: torch.Tensor = self.calibrator(self._output(self.model(*inputs, **kwargs)))
-        return result
+        return self.calibrator(self._output(self.model(*inputs, **kwargs)))
 
 
 def _tensor_of(output: Any) -> torch.Tensor:

@@ -71,8 +71,7 @@ class State:
 
 # FastAPI runs a dependency that is no coroutine in a thread of its own.
 async def _of(request: Request) -> State:
-    state: State = request.app.state.recalib
-    return state
+    return request.app.state.recalib
 
 
 StateDependency = Annotated[State, Depends(_of)]

@@ -92,8 +92,7 @@ def make_alert(
     )
     with registry.reading() as tx:
         command = next_command(tx, model, alert, links.server)
-    answer: dict[str, Any] = alert.model_copy(update={"command": command}).model_dump(mode="json")
-    return answer
+    return alert.model_copy(update={"command": command}).model_dump(mode="json")
 
 
 def _describe(model: Model, assessor: Assessor, rows: LabelColumns, since: str) -> dict[str, Any]:

@@ -126,15 +126,13 @@ def measure(scene: _Scene, streams: int, seed: int = 0, labels: int = _LABELS) -
 
 def draw(rng: np.random.Generator, rows: int, classes: int, scale: float = 1.5) -> Values:
     """Return the probabilities of normal logits, (N, K)."""
-    p: Values = scipy.special.softmax(rng.normal(scale=scale, size=(rows, classes)), axis=1)
-    return p
+    return scipy.special.softmax(rng.normal(scale=scale, size=(rows, classes)), axis=1)
 
 
 def draw_labels(rng: np.random.Generator, probabilities: Values) -> Labels:
     """Return a label of each row, (N,)."""
     below = probabilities.cumsum(axis=1) < rng.random((len(probabilities), 1))
-    labels: Labels = np.minimum(below.sum(axis=1), probabilities.shape[1] - 1)
-    return labels
+    return np.minimum(below.sum(axis=1), probabilities.shape[1] - 1)
 
 
 class Cost(NamedTuple):

@@ -114,8 +114,7 @@ def _drift(change: Callable[[Values], Values]) -> Callable[[np.random.Generator]
 
 
 def _flatter(p: Values, slope: Values | float) -> Values:
-    truth: Values = 1 / (1 + ((1 - p) / p) ** slope)
-    return truth
+    return 1 / (1 + ((1 - p) / p) ** slope)
 
 
 def _gradually(p: Values) -> Values:
@@ -124,8 +123,7 @@ def _gradually(p: Values) -> Values:
 
 def _rarer(p: Values) -> Values:
     """Return truths after a prior shift: the predicted class is rarer by 0.5 in log-odds."""
-    truth: Values = 1 / (1 + np.exp(0.5) * (1 - p) / p)
-    return truth
+    return 1 / (1 + np.exp(0.5) * (1 - p) / p)
 
 
 #: Drifts from the onset on: true log-odds are 0.7 times the predicted ones, at once or gradually

@@ -109,8 +109,7 @@ def _end(tree: Tree) -> None:
 def free_port() -> int:
     """Return a free port of 127.0.0.1."""
     with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
+        return server.getsockname()[1]
 
 
 def until(ready: Callable[[], bool], tree: Tree, name: str) -> None:

@@ -21,8 +21,7 @@ class Mlp(nn.Module):
         self.head = nn.Linear(width, classes)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        logits: Tensor = self.head(self.dropout(self.hidden(inputs)))
-        return logits
+        return self.head(self.dropout(self.hidden(inputs)))
 
 
 class WordMean(nn.Module):
@@ -44,8 +43,7 @@ class WordMean(nn.Module):
     def forward(self, words: Tensor) -> Tensor:
         counts = (words > 0).sum(dim=1, keepdim=True).clamp(min=1)
         mean = self.words(words).sum(dim=1) / counts
-        logits: Tensor = self.head(self.dropout(torch.relu(self.hidden(mean))))
-        return logits
+        return self.head(self.dropout(torch.relu(self.hidden(mean))))
 
 
 #: Names of these networks on the command line, and the factories that recipes name.

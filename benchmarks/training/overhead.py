@@ -106,8 +106,7 @@ def _value(loss: nn.Module, logits: Tensor, labels: Tensor) -> Tensor:
     indices = {}
     if isinstance(loss, Crl):
         indices["indices"] = torch.arange(len(labels), device=labels.device)
-    value: Tensor = loss(logits, labels, **indices)
-    return value
+    return loss(logits, labels, **indices)
 
 
 def saved_bytes(action: Callable[[], object]) -> int:

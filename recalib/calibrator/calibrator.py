@@ -375,8 +375,7 @@ class Calibrator(SetPredictor):
         if logits.size <= SMALL_BATCH or not _has_onnxruntime():
             return self.predict_rounded(logits)
         feed = {"logits": logits.astype(np.float32, copy=False)}
-        probabilities: NDArray[np.float32] = self.session.run(_OUTPUTS, feed)[0]
-        return probabilities
+        return self.session.run(_OUTPUTS, feed)[0]
 
     def accepts(self, input: str) -> bool:
         """Return whether values may be `input`: that of the fit, or either if equivalent."""
@@ -455,8 +454,7 @@ class Calibrator(SetPredictor):
             others["intervals"] = intervals(ops, self.map, logits, constants)
         metadata = [("recalib.core.card", self.card.to_json())]
         model = ops.model(output, classes=classes, **others, metadata=metadata)
-        serialised: bytes = model.SerializeToString()
-        return serialised
+        return model.SerializeToString()
 
     def to_torch(self, *, input: _Input | None = None) -> CalibratorModule:
         """Return the map as a `torch.nn.Module`; see `recalib.torch.CalibratorModule`.
@@ -525,8 +523,7 @@ class Calibrator(SetPredictor):
         arrays = {name: np.asarray(value, order="C") for name, value in self.parameters.items()}
         card = self.card.to_json()
         metadata = {"card": card, "sha256": array_digest(card, arrays)}
-        data: bytes = safetensors.numpy.save(arrays, metadata=metadata)
-        return data
+        return safetensors.numpy.save(arrays, metadata=metadata)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Calibrator:

@@ -43,8 +43,7 @@ def log_adjusted(log_p: Numbers, of_rows: Numbers) -> Numbers:
     ----------
     of_rows: (N, 1 + K) or (1, 1 + K): a and b, each summed over the segments of a row.
     """
-    log_q: Numbers = scipy.special.log_softmax(_scores(log_p, of_rows), axis=1)
-    return log_q
+    return scipy.special.log_softmax(_scores(log_p, of_rows), axis=1)
 
 
 def adjust(probabilities: NDArray[_Floats], of_rows: Numbers) -> NDArray[_Floats]:
@@ -56,8 +55,7 @@ def adjust(probabilities: NDArray[_Floats], of_rows: Numbers) -> NDArray[_Floats
 
 
 def _scores(log_p: Numbers, of_rows: Numbers) -> Numbers:
-    z: Numbers = np.exp(of_rows[:, :1]) * log_p + of_rows[:, 1:]
-    return z
+    return np.exp(of_rows[:, :1]) * log_p + of_rows[:, 1:]
 
 
 def offsets_of(summary: SegmentSummary, offsets: Numbers, segments: Any, rows: int) -> Numbers:
@@ -80,8 +78,7 @@ def offsets_of(summary: SegmentSummary, offsets: Numbers, segments: Any, rows: i
             message = f"segments: {name} has values that the fit has not seen: "
             message += f"{', '.join(sorted(unseen)[:5])}; these rows get no offset for it"
             warnings.warn(message, RecalibWarning, stacklevel=4)
-    of_rows: Numbers = membership([columns[name] == value for name, value in names]) @ offsets
-    return of_rows
+    return membership([columns[name] == value for name, value in names]) @ offsets
 
 
 def check_offsets(card: Card, offsets: Numbers | None) -> None:

@@ -184,8 +184,7 @@ def _address(process: subprocess.Popen[str], home: Path) -> str:
     line = process.stdout.readline() if process.stdout is not None else ""
     if not line:
         raise RecalibError(f"the server did not start; see {_log(home)}")
-    url: str = json.loads(line)["url"]
-    return url
+    return json.loads(line)["url"]
 
 
 def _calibrate_through(

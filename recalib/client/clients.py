@@ -279,8 +279,7 @@ def _library() -> ModuleType:
 @cache
 def _tls_context() -> ssl.SSLContext:
     """Return the context of all clients: its certificates take 30 ms to load."""
-    context: ssl.SSLContext = _library().create_ssl_context()
-    return context
+    return _library().create_ssl_context()
 
 
 def _session(url: str, timeout: float, retries: Retries | None) -> Session:

@@ -69,8 +69,7 @@ class SyncDriver(ABC):
             try:
                 action = resume()
             except StopIteration as stop:
-                result: T = stop.value
-                return result
+                return stop.value
             try:
                 resume = functools.partial(flow.send, self._perform(action))
             except BaseException as error:  # the flow handles errors, KeyboardInterrupt included
@@ -109,8 +108,7 @@ class AsyncDriver(ABC):
             try:
                 action = resume()
             except StopIteration as stop:
-                result: T = stop.value
-                return result
+                return stop.value
             try:
                 resume = functools.partial(flow.send, await self._perform(action))
             except BaseException as error:  # the flow handles errors, cancellation included

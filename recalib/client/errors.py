@@ -180,8 +180,7 @@ def service_error(response: Response) -> ServiceError:
         request, text = response.request, _shorten(response.body)
         problem.detail = f"{request.method} {request.path} was answered {response.status}{text}"
     kinds: dict[int, Any] = _ERRORS | (_INPUT_ERRORS if problem.errors else {})
-    error: ServiceError = kinds.get(response.status, ServiceError)(response, problem)
-    return error
+    return kinds.get(response.status, ServiceError)(response, problem)
 
 
 def _shorten(body: bytes) -> str:

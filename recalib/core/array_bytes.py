@@ -59,8 +59,7 @@ def state_to_bytes(kind: str, version: int, arrays: Arrays) -> bytes:
     text = f"{kind} {version}"
     # One entry: safetensors writes several in any order, and equal states have equal bytes.
     metadata = {"state": f"{text} {array_digest(text, contiguous)}"}
-    data: bytes = safetensors.numpy.save(contiguous, metadata=metadata)
-    return data
+    return safetensors.numpy.save(contiguous, metadata=metadata)
 
 
 def state_from_bytes(

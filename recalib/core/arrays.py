@@ -229,8 +229,7 @@ def log_probabilities(probabilities: Floats) -> Floats:
     float16 becomes float32, because float16 cannot hold 1e-38.
     """
     wide = probabilities.astype(np.promote_types(probabilities.dtype, np.float32), copy=False)
-    clipped: Floats = np.log(np.maximum(wide, wide.dtype.type(SMALLEST_PROBABILITY)))
-    return clipped
+    return np.log(np.maximum(wide, wide.dtype.type(SMALLEST_PROBABILITY)))
 
 
 def centre_log_odds(logits: Floats) -> Floats:

@@ -381,8 +381,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the card as plain dictionaries and lists."""
-        plain: dict[str, Any] = msgspec.json.decode(self.to_json())
-        return plain
+        return msgspec.json.decode(self.to_json())
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Card:

@@ -87,5 +87,4 @@ def label_log_odds(probabilities: Floats) -> Floats:
     p = probabilities.astype(np.promote_types(probabilities.dtype, np.float32), copy=False)
     rounding = np.finfo(probabilities.dtype).epsneg / 2
     log_p = np.log(np.maximum(p, p.dtype.type(SMALLEST_PROBABILITY)))
-    odds: Floats = log_p - np.log(np.maximum(1 - p, p.dtype.type(rounding)))
-    return odds
+    return log_p - np.log(np.maximum(1 - p, p.dtype.type(rounding)))

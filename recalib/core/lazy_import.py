@@ -45,8 +45,7 @@ class LazyClasses(Mapping[str, type[T]], Generic[T]):
         module, class_name = self._paths[name].split(":")
         with optional_packages(self._package):
             members = importlib.import_module(f"{self._package}.{module}")
-        member: type[T] = getattr(members, class_name)
-        return member
+        return getattr(members, class_name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._paths)

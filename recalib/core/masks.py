@@ -55,8 +55,7 @@ class Mask(msgspec.Struct, frozen=True):
 
     def apply_to(self, logits: Floats) -> Floats:
         """Return an array (N, K), with −inf in masked cells, in its dtype."""
-        masked: Floats = self.apply(NumpyOps(logits.dtype.type), logits)
-        return masked
+        return self.apply(NumpyOps(logits.dtype.type), logits)
 
     @property
     def warning(self) -> str:

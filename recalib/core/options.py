@@ -123,5 +123,4 @@ def options_of(member: object) -> dict[str, Any]:
     """Return the options from which `configure` creates `member` again, as they are in JSON."""
     # Not the member itself, because msgspec would include its properties.
     values = {field.name: getattr(member, field.name) for field in fields(member)}  # type: ignore[arg-type]
-    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(values))
-    return plain
+    return msgspec.json.decode(msgspec.json.encode(values))

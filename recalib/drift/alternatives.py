@@ -147,13 +147,11 @@ def _sureness(is_too_sure: NDArray[np.bool_], weight: float) -> Numbers:
 
 def _divergence(truth: Numbers, confidences: Numbers) -> Numbers:
     rel_entr = scipy.special.rel_entr
-    divergence: Numbers = rel_entr(truth, confidences) + rel_entr(1 - truth, 1 - confidences)
-    return divergence
+    return rel_entr(truth, confidences) + rel_entr(1 - truth, 1 - confidences)
 
 
 def _normalised(weights: Numbers) -> Numbers:
-    result: Numbers = weights / weights.sum(axis=-1, keepdims=True)
-    return result
+    return weights / weights.sum(axis=-1, keepdims=True)
 
 
 def confidence_cells(confidences: Numbers) -> NDArray[np.intp]:

@@ -181,8 +181,7 @@ def _expected_labels(parts: Sequence[CalibrationSums]) -> Numbers:
     """Return E of each part, for the label rates of all parts."""
     labelled = sum(part.labelled for part in parts)
     seen = np.array([part.seen for part in parts])
-    expected: Numbers = seen @ (labelled / np.maximum(seen.sum(axis=0), 1))
-    return expected
+    return seen @ (labelled / np.maximum(seen.sum(axis=0), 1))
 
 
 def _lowest_run(

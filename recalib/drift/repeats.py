@@ -97,5 +97,4 @@ def _chance_of_close(counts: NDArray[np.int64]) -> Numbers:
     """Return P_m of each number m of rows."""
     positions = (_ROWS - _SPAN + 1) * scipy.special.binom(_SPAN, counts)
     positions -= (_ROWS - _SPAN) * scipy.special.binom(_SPAN - 1, counts)
-    chances: Numbers = positions / scipy.special.binom(_ROWS, counts)
-    return chances
+    return positions / scipy.special.binom(_ROWS, counts)

@@ -45,8 +45,7 @@ def is_silent(labelled: ArrayLike, traffic: ArrayLike, rate: float) -> NDArray[n
     """
     n, total = np.asarray(labelled, np.int64), np.asarray(traffic, np.int64)
     chance = scipy.special.bdtr(np.minimum(n, total).astype(np.float64), total, min(rate, 1.0))
-    silent: NDArray[np.bool_] = (n < _ENOUGH_LABELS) & (chance < _FALSE_SILENCE / max(n.size, 1))
-    return silent
+    return (n < _ENOUGH_LABELS) & (chance < _FALSE_SILENCE / max(n.size, 1))
 
 
 def silent_bins(sums: CalibrationSums) -> NDArray[np.bool_]:
@@ -69,10 +68,7 @@ def worst_gaps(sums: CalibrationSums) -> NDArray[np.float64]:
     means = sums.traffic_confidence / np.maximum(sums.traffic_confidence_count, 1)
     # The sum of confidences at an edge may be rounded to a mean outside the bin.
     means = np.clip(means, low, high)
-    gaps: NDArray[np.float64] = np.maximum(
-        shares * means + (1 - shares) * high, 1 - shares * means - (1 - shares) * low
-    )
-    return gaps
+    return np.maximum(shares * means + (1 - shares) * high, 1 - shares * means - (1 - shares) * low)
 
 
 def describe_silence(

@@ -65,8 +65,7 @@ def target_of(classes: int) -> RowTarget:
 def monitored_probabilities(probabilities: Floats, target: Target) -> Numbers:
     """Return the monitored probability of each row of `probabilities` (N, K), in [0, 1]."""
     columns = probabilities[:, 1] if target == "positive_class" else probabilities.max(axis=1)
-    clipped: Numbers = np.minimum(columns.astype(np.float64), 1.0)  # after rounding
-    return clipped
+    return np.minimum(columns.astype(np.float64), 1.0)  # after rounding
 
 
 def pairs_of_rows(probabilities: Floats, labels: NDArray[Any]) -> tuple[Numbers, Numbers]:

@@ -221,8 +221,7 @@ class _Table:
 def _at(code: str, data: bytes, position: int) -> int:
     if position < 0:  # it would count from the end
         raise ValueError("an offset before the message")
-    value: int = struct.unpack_from(code, data, position)[0]
-    return value
+    return struct.unpack_from(code, data, position)[0]
 
 
 def _check_size(size: int) -> None:

@@ -141,8 +141,7 @@ class Columns:
         _check_nulls(
             column, lambda row: f"{field}[{first_row + row}]{where}", self._accepted_values(field)
         )
-        values: Numbers = _plain(column).to_numpy(zero_copy_only=False)
-        return values
+        return _plain(column).to_numpy(zero_copy_only=False)
 
     def _labels_of_texts(self, column: Any, first_row: int) -> Numbers:
         """Return labels that are names of classes, numbers or truth values, as numbers."""
@@ -165,8 +164,7 @@ class Columns:
             if not names:
                 accepted += in_order.format(",".join(sorted(texts)[:8]))
             raise InputError(f"labels[{first_row + row}]", found=found, accepted=accepted)
-        labels: Numbers = np.array(numbers, np.float64)[codes]
-        return labels
+        return np.array(numbers, np.float64)[codes]
 
     def _label_of_text(self, text: str) -> float | None:
         """Return the number of a label; whether it is that of a class is checked later."""
@@ -263,8 +261,7 @@ def _numeric_dtype(kind: Any, field: str, allow_booleans: bool = False) -> np.dt
         raise InputError(field, found=f"a column of type {kind!s:.60}", accepted=accepted)
     if pa.types.is_decimal(kind):
         return np.dtype(np.float64)
-    dtype: np.dtype[Any] = np.dtype(kind.to_pandas_dtype())
-    return dtype
+    return np.dtype(kind.to_pandas_dtype())
 
 
 def _is_number(kind: Any) -> bool:

@@ -98,14 +98,14 @@ class DiagonalDesign:
         sums = [_down(x, g)]
         if self.intercept:
             sums.append(g.sum(axis=0))
-        return namespace(x).stack(sums, axis=1)  # type: ignore[no-any-return]
+        return namespace(x).stack(sums, axis=1)
 
     def curvature(self, x: Floats, d: Floats) -> Floats:
         dx = d * x
         sums = [_down(dx, x)]
         if self.intercept:
             sums += [dx.sum(axis=0), d.sum(axis=0)]
-        return namespace(x).stack(sums, axis=1)  # type: ignore[no-any-return]
+        return namespace(x).stack(sums, axis=1)
 
     def inverse(self, curvature: Numbers, ridge: Numbers) -> Solve:
         curvature = curvature.reshape(len(ridge), -1)
@@ -146,20 +146,19 @@ class FullDesign:
 
     def features(self, x: Floats, k: int) -> Floats:
         xp: Any = namespace(x)
-        return xp.concatenate([x, xp.ones_like(x[:, :1])], axis=1)  # type: ignore[no-any-return]
+        return xp.concatenate([x, xp.ones_like(x[:, :1])], axis=1)
 
     def gather(self, x: Floats, g: Floats) -> Floats:
         columns = [g.T @ x, g.sum(axis=0)[:, None]]
-        return namespace(x).concatenate(columns, axis=1)  # type: ignore[no-any-return]
+        return namespace(x).concatenate(columns, axis=1)
 
     def curvature(self, x: Floats, d: Floats) -> Floats:
         phi = self.features(x, 0)
         if x.shape[1] <= MAX_BLOCKS:
-            blocks: Floats = (d.T[:, None, :] * phi.T) @ phi
-            return blocks
+            return (d.T[:, None, :] * phi.T) @ phi
         mean = d.mean(axis=1, keepdims=True)
         sums = [d.T @ (phi * phi), (phi * mean).T @ phi]
-        return namespace(x).concatenate(sums)  # type: ignore[no-any-return]
+        return namespace(x).concatenate(sums)
 
     def inverse(self, curvature: Numbers, ridge: Numbers) -> Solve:
         classes, features = ridge.shape
@@ -172,7 +171,7 @@ class FullDesign:
 
 def _down(a: Floats, b: Floats) -> Floats:
     """Return the product of each column of `a` with that of `b`."""
-    return namespace(a).einsum("nk,nk->k", a, b)  # type: ignore[no-any-return]
+    return namespace(a).einsum("nk,nk->k", a, b)
 
 
 def _positive(diagonal: Numbers) -> Numbers:

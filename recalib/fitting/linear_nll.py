@@ -147,7 +147,7 @@ class LinearNll:
                 losses = losses * weights
             value = xp.sum(losses, dtype=xp.float64)
             gathered = self.as_type(self.design.gather(x, g), xp.float64).reshape(-1)
-            return xp.concatenate([gathered, value.reshape(1)])  # type: ignore[no-any-return]
+            return xp.concatenate([gathered, value.reshape(1)])
 
         sums = self.total(of_chunk) / len(self.x)
         penalty, slope = self.ridge.value_and_gradient(theta)
@@ -186,7 +186,7 @@ class _Around:
             t *= p
             if nll.weights is not None:
                 t *= nll.as_type(nll.weights[rows, None], dtype)
-            return nll.as_type(nll.design.gather(x, t), xp.float64)  # type: ignore[no-any-return]
+            return nll.as_type(nll.design.gather(x, t), xp.float64)
 
         return nll.total(of_chunk) / len(nll.x) + nll.ridge.product(direction)
 
@@ -199,7 +199,7 @@ class _Around:
             d = p * (1 - p)
             if nll.weights is not None:
                 d *= nll.as_type(nll.weights[rows, None], dtype)
-            return nll.as_type(nll.design.curvature(x, d), xp.float64)  # type: ignore[no-any-return]
+            return nll.as_type(nll.design.curvature(x, d), xp.float64)
 
         return nll.total(of_chunk) / len(nll.x)
 

@@ -50,8 +50,7 @@ class RowLikelihood:
 
     def __call__(self, temperatures: torch.Tensor) -> torch.Tensor:
         """Return the mean over rows in nats, differentiable in the temperatures (N, 1)."""
-        value: torch.Tensor = _Mean.apply(1.0 / temperatures[:, 0], self)  # type: ignore[no-untyped-call]
-        return value
+        return _Mean.apply(1.0 / temperatures[:, 0], self)  # type: ignore[no-untyped-call]
 
     def value_and_slopes(self, beta: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         """Return the mean and its derivative by the β (N,) of each row."""

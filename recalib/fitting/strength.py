@@ -177,4 +177,4 @@ def _spreads(features: Floats, weights: Numbers, ridge: Numbers) -> Numbers:
     block[np.diag_indices_from(block)] += ridge
     block[np.diag_indices_from(block)] += _JITTER * max(block.diagonal().max(), 1.0)
     whitened = scipy.linalg.solve_triangular(np.linalg.cholesky(block), features.T, lower=True)
-    return np.einsum("ij,ij->j", whitened, whitened)  # type: ignore[no-any-return]
+    return np.einsum("ij,ij->j", whitened, whitened)

@@ -63,8 +63,7 @@ class Sample:
     def shares(self) -> Numbers:
         """The weights (N,) with sum 1."""
         weights = np.ones(self.rows) if self.weights is None else self.weights
-        shares: Numbers = weights / weights.sum()
-        return shares
+        return weights / weights.sum()
 
     def mean(self, values: NDArray[np.float64]) -> tuple[float, float]:
         """Return the mean of `values` (N,) and its standard error."""

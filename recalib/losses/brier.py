@@ -31,5 +31,4 @@ class Brier(RowLoss):
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         if labels.is_floating_point():
             return (logits.softmax(dim=1) - labels).square().sum(dim=1)
-        rows: Tensor = squared_error(ops_for(logits), logits.log_softmax(dim=1), labels)
-        return rows
+        return squared_error(ops_for(logits), logits.log_softmax(dim=1), labels)

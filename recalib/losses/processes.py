@@ -38,8 +38,7 @@ def gather_rows(*tensors: Tensor, rows: Sequence[int] | None = None) -> tuple[Te
 
 
 def _gather(tensor: Tensor, lengths: list[int]) -> Tensor:
-    result: Tensor = _Gather.apply(tensor, lengths)  # type: ignore[no-untyped-call]
-    return result
+    return _Gather.apply(tensor, lengths)  # type: ignore[no-untyped-call]
 
 
 class _Gather(torch.autograd.Function):

@@ -71,8 +71,7 @@ class SoftBinnedEce(BatchLoss, Regulariser):
                 confidence, correct, self.bins, self.temperature
             )
             # The root has no slope at 0; this constant is far below the resolution of any sample.
-            root: Tensor = (power + 1e-18).sqrt()
-            return root
+            return (power + 1e-18).sqrt()
         options = self.bins, self.temperature, self.order, self.variant
         return _error(confidence, correct, *options)
 
@@ -89,8 +88,7 @@ class SoftBinnedEce(BatchLoss, Regulariser):
 
 def _error(confidence: Tensor, correct: Tensor, *options: Any) -> Tensor:
     ops, ones = ops_for(confidence), torch.ones_like(confidence)
-    error: Tensor = soft_binned_error(ops, confidence, correct, ones, *options)
-    return error
+    return soft_binned_error(ops, confidence, correct, ones, *options)
 
 
 class _LabelBinned(torch.autograd.Function):

@@ -120,28 +120,24 @@ class _Curve:
     @cached_property
     def errors(self) -> Numbers:
         """The share of each group's wrong rows in the weight of all rows, (G,)."""
-        errors: Numbers = self.weights[1] / self.weights.sum()
-        return errors
+        return self.weights[1] / self.weights.sum()
 
     @property
     def squares(self) -> Numbers:
         """Σ share² of right and wrong rows, (2, G)."""
-        squares: Numbers = self.squared_weights / self.weights.sum() ** 2
-        return squares
+        return self.squared_weights / self.weights.sum() ** 2
 
     @cached_property
     def ends(self) -> Numbers:
         """The coverage before each group, and 1; (G + 1,)."""
         sums = np.concatenate([[0.0], np.cumsum(self.weights.sum(axis=0))])
-        ends: Numbers = sums / sums[-1]
-        return ends
+        return sums / sums[-1]
 
     @cached_property
     def heights(self) -> Numbers:
         """The mean of −ln u over the group's interval of coverage, (G,)."""
         u = self.ends
-        heights: Numbers = np.diff(u - scipy.special.xlogy(u, u)) / np.diff(u)
-        return heights
+        return np.diff(u - scipy.special.xlogy(u, u)) / np.diff(u)
 
     @property
     def area(self) -> float:
@@ -173,8 +169,7 @@ class _Curve:
 
         def integral(u: Numbers) -> Numbers:
             u = np.maximum(u, 0.0)
-            values: Numbers = u - scipy.special.xlogy(u, u)
-            return values
+            return u - scipy.special.xlogy(u, u)
 
         start, end, errors = self.ends[:-1], self.ends[1:], self.errors
         most = float(np.sum(integral(start + errors) - integral(start)))

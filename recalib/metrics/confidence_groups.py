@@ -82,8 +82,7 @@ class ConfidenceGroups:
     @property
     def means(self) -> Numbers:
         """The mean confidence of each group."""
-        means: Numbers = self.confidence / self.counts
-        return means
+        return self.confidence / self.counts
 
     @property
     def spreads(self) -> Numbers:

@@ -88,8 +88,7 @@ class DenseResult:
     ) -> NDArray[np.float64]:
         """Return quantiles over images of a field of `ImageResult`; an image counts once."""
         values = np.array([getattr(image, name) for image in self.images], np.float64)
-        quantiles: NDArray[np.float64] = np.quantile(values, np.array(levels))
-        return quantiles
+        return np.quantile(values, np.array(levels))
 
     def to_dict(self) -> dict[str, Any]:
         """Return a summary for JSON; quantiles stand for the images."""
@@ -343,8 +342,7 @@ def boundary_band(
     # Void pixels take the values that never win the maximum or the minimum of a neighbourhood.
     highest = scipy.ndimage.maximum_filter(np.where(counts, values, limits.min), size)
     lowest = scipy.ndimage.minimum_filter(np.where(counts, values, limits.max), size)
-    band: NDArray[np.bool_] = counts & (highest != lowest)
-    return band
+    return counts & (highest != lowest)
 
 
 def _check_shapes(scores: NDArray[Any], labels: NDArray[Any], kind: str, classes: int) -> None:

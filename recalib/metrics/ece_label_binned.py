@@ -130,5 +130,4 @@ def _distances(points: Numbers, ascending: Numbers, weights: Numbers) -> Numbers
     below = np.searchsorted(ascending, points)
     masses = np.concatenate([[0.0], np.cumsum(weights)])
     sums = np.concatenate([[0.0], np.cumsum(weights * ascending)])
-    total: Numbers = points * (2 * masses[below] - masses[-1]) + sums[-1] - 2 * sums[below]
-    return total
+    return points * (2 * masses[below] - masses[-1]) + sums[-1] - 2 * sums[below]

@@ -94,8 +94,7 @@ class EqualMassBins:
         """Accuracy minus mean confidence of each bin, (M,)."""
         residuals = self.groups.correct - self.groups.confidence
         sums = np.concatenate([[0.0], np.cumsum(residuals)])
-        gaps: Numbers = np.diff(np.interp(self._cuts, self.groups.ends, sums)) / self.sizes
-        return gaps
+        return np.diff(np.interp(self._cuts, self.groups.ends, sums)) / self.sizes
 
     def mean(self, order: int) -> float:
         """Return (Σ_b n_b/N · |gap_b|^order)^(1/order)."""

@@ -154,8 +154,7 @@ def _drawn_labels(probabilities: Numbers, rng: np.random.Generator) -> NDArray[n
     samples = [
         np.searchsorted(row, u, side="right") for row, u in zip(cumulative, uniform, strict=True)
     ]
-    labels: NDArray[np.int32] = np.minimum(samples, probabilities.shape[1] - 1).astype(np.int32)
-    return labels
+    return np.minimum(samples, probabilities.shape[1] - 1).astype(np.int32)
 
 
 def _lone_row(labels: NDArray[np.int32], parts: list[KernelEstimates], share: float) -> Numbers:

@@ -132,8 +132,7 @@ def _distance(p: Floats, hits: Floats) -> float:
 
 def _curve(groups: ConfidenceGroups) -> Numbers:
     """Return 1/N Σ (y − p) of the rows up to the end of each group, (G,)."""
-    curve: Numbers = np.cumsum(groups.correct - groups.confidence) / groups.ends[-1]
-    return curve
+    return np.cumsum(groups.correct - groups.confidence) / groups.ends[-1]
 
 
 def _estimate(value: float, groups: ConfidenceGroups, level: float) -> Estimate:

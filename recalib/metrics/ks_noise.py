@@ -75,8 +75,7 @@ def _multiplier_draws(probabilities: Floats, labels: Integers, extra: Numbers) -
         curves = np.cumsum(normal[order] * sizes[:, None], axis=0)
         ends = np.append(p[1:] != p[:-1], True)
         total += np.abs(curves[ends]).max(axis=0)
-    excess: Numbers = total / (rows * classes)
-    return excess
+    return total / (rows * classes)
 
 
 def _floors(probabilities: Floats) -> Numbers:

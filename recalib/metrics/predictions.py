@@ -119,8 +119,7 @@ class Predictions:
     @cached_property
     def correct(self) -> NDArray[np.bool_]:
         """(N,), true if the predicted class is the label."""
-        correct: NDArray[np.bool_] = self.predicted == self.labels
-        return correct
+        return self.predicted == self.labels
 
     @property
     def has_rare_class(self) -> bool:

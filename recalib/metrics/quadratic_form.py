@@ -43,5 +43,4 @@ class QuadraticForm:
         if self.variance < _SMALLEST:
             return np.zeros_like(probabilities)
         ordinates = scipy.special.gammaincinv(self._shape, probabilities)
-        values: Numbers = self._scale * (ordinates - self._shape)
-        return values
+        return self._scale * (ordinates - self._shape)

@@ -98,8 +98,7 @@ def _probabilities(predictions: Predictions) -> Numbers:
     scores = _scores(predictions)
     if predictions.scores is predictions.probabilities:
         return scores
-    probabilities: Numbers = scipy.special.expit(scores)
-    return probabilities
+    return scipy.special.expit(scores)
 
 
 @dataclass(frozen=True, eq=False)

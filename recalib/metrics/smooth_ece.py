@@ -121,8 +121,7 @@ class _Points:
     @property
     def shares(self) -> Numbers:
         """Σw(y − p) of each point, divided by Σw of all."""
-        shares: Numbers = self.residuals / self.weights.sum()
-        return shares
+        return self.residuals / self.weights.sum()
 
 
 def _right_and_wrong(
@@ -189,8 +188,7 @@ def smooth_residuals(spectrum: Values, bandwidth: float | Numbers) -> Values:
     frequencies = np.arange(count) * np.pi * bandwidth
     cosines = np.zeros_like(spectrum)
     np.multiply(spectrum[..., :count], np.exp(-(frequencies**2) / 2), out=cosines[..., :count])
-    values: Values = scipy.fft.dct(cosines, type=1, overwrite_x=True)
-    return values
+    return scipy.fft.dct(cosines, type=1, overwrite_x=True)
 
 
 def _with_noise(value: float, points: _Points, level: float) -> Estimate:
@@ -230,8 +228,7 @@ def _with_noise(value: float, points: _Points, level: float) -> Estimate:
         placed = np.zeros((len(masses), cells + 1), np.float32)
         placed[:, at] = masses
         placed[:, 1:-1] /= 2
-        cosines: NDArray[np.float32] = scipy.fft.dct(placed, type=1)
-        return cosines
+        return scipy.fft.dct(placed, type=1)
 
     bandwidth = max(value, _NOISE_NARROWEST / cells)
     scales = np.sqrt(sums(points.squared_residuals)) / total
@@ -296,8 +293,7 @@ def _spectrum(p: Numbers, residuals: Numbers, cells: int) -> Numbers:
         point = np.where(point > cells, 2 * cells - point, point)
         masses += group_sums(point, share * residuals, cells + 1)
     masses[1:-1] /= 2  # a cosine transform of type 1 counts inner points twice
-    cosines: Numbers = scipy.fft.dct(masses, type=1)
-    return cosines
+    return scipy.fft.dct(masses, type=1)
 
 
 def _fixed_point(
@@ -351,8 +347,7 @@ def _fixed_points(spectra: Values, start: float) -> Numbers:
         step = np.clip(x - excess / slope, low, high) - x
         before, x = excess, x + step
     # At the smallest bandwidth of the grid, the error there.
-    points: Numbers = np.where(x <= lowest, np.minimum(sizes, np.exp(x)), np.exp(x))
-    return points
+    return np.where(x <= lowest, np.minimum(sizes, np.exp(x)), np.exp(x))
 
 
 def _integral_of_absolute(values: Values) -> Numbers:
@@ -365,5 +360,4 @@ def _integral_of_absolute(values: Values) -> Numbers:
     row, at = np.nonzero(negative[:, 1:] != negative[:, :-1])
     a, b = sizes[row, at], sizes[row, at + 1]
     sums -= group_sums(row, a * b / (a + b), len(rows))
-    integrals: Numbers = sums.reshape(values.shape[:-1]) / (values.shape[-1] - 1)
-    return integrals
+    return sums.reshape(values.shape[:-1]) / (values.shape[-1] - 1)

@@ -153,5 +153,4 @@ def _slsqp(
     result = scipy.optimize.minimize(
         function, np.array(start), method="SLSQP", bounds=bounds, options={"ftol": 1e-15}
     )
-    inside: NDArray[np.float64] = np.clip(result.x, *np.transpose(bounds))
-    return inside
+    return np.clip(result.x, *np.transpose(bounds))

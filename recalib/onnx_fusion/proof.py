@@ -91,8 +91,7 @@ class Runtime:
     @property
     def inputs(self) -> list[Any]:
         """The required inputs: name, type and shape."""
-        inputs: list[Any] = self._session.get_inputs()
-        return inputs
+        return self._session.get_inputs()
 
     def run(self, output: str, feed: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
         """Return one output."""
@@ -254,8 +253,7 @@ def _unrounded_input(
 def _usable(raw: NDArray[Any]) -> NDArray[np.bool_]:
     """Return a mask (N,) of the rows without overflow in the model, which float16 has."""
     invalid = np.isnan(raw) | np.isposinf(raw)
-    usable: NDArray[np.bool_] = ~invalid.any(axis=1) & ~np.isneginf(raw).all(axis=1)
-    return usable
+    return ~invalid.any(axis=1) & ~np.isneginf(raw).all(axis=1)
 
 
 def _expected_probabilities(

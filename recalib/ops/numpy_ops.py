@@ -29,13 +29,11 @@ class NumpyOps:
         if x.size <= _SMALL and x.ndim == 2:
             return np.array([_softmax(row) for row in x.tolist()], x.dtype)
         powers = np.exp(x - np.max(x, axis=-1, keepdims=True))
-        scaled: _Floats = powers / np.sum(powers, axis=-1, keepdims=True)
-        return scaled
+        return powers / np.sum(powers, axis=-1, keepdims=True)
 
     def log_softmax(self, x: _Floats) -> _Floats:
         shifted = x - np.max(x, axis=-1, keepdims=True)
-        logs: _Floats = shifted - np.log(np.sum(np.exp(shifted), axis=-1, keepdims=True))
-        return logs
+        return shifted - np.log(np.sum(np.exp(shifted), axis=-1, keepdims=True))
 
     def log(self, x: _Floats) -> _Floats:
         with np.errstate(divide="ignore"):
@@ -43,8 +41,7 @@ class NumpyOps:
         return logs
 
     def sum(self, x: _Floats) -> _Floats:
-        total: _Floats = np.sum(x, axis=-1, keepdims=True)
-        return total
+        return np.sum(x, axis=-1, keepdims=True)
 
     def is_masked(self, x: _Floats) -> NDArray[np.bool_]:
         return np.isneginf(x)
@@ -56,17 +53,14 @@ class NumpyOps:
         return np.where(condition, np.asarray(x, self.dtype), np.asarray(y, self.dtype))
 
     def min(self, x: _Floats) -> _Floats:
-        lowest: _Floats = np.min(x, axis=-1, keepdims=True)
-        return lowest
+        return np.min(x, axis=-1, keepdims=True)
 
     def max(self, x: _Floats) -> _Floats:
-        highest: _Floats = np.max(x, axis=-1, keepdims=True)
-        return highest
+        return np.max(x, axis=-1, keepdims=True)
 
     def top_k(self, x: _Floats, count: int) -> _Floats:
         largest = np.partition(x, x.shape[-1] - count, axis=-1)[..., x.shape[-1] - count :]
-        descending: _Floats = np.sort(largest, axis=-1)[..., ::-1]
-        return descending
+        return np.sort(largest, axis=-1)[..., ::-1]
 
     def matmul(self, x: _Floats, matrix: _Floats) -> _Floats:
         return x @ matrix
@@ -93,12 +87,10 @@ class NumpyOps:
 
     def weighted_sum(self, weights: _Floats, terms: Sequence[Callable[[], _Floats]]) -> _Floats:
         pairs = zip(weights, terms, strict=True)
-        total: _Floats = sum(term() * weight for weight, term in pairs if weight != 0)
-        return total
+        return sum(term() * weight for weight, term in pairs if weight != 0)
 
     def log_sigmoid(self, x: _Floats) -> _Floats:
-        logs: _Floats = -np.logaddexp(0, -x)
-        return logs
+        return -np.logaddexp(0, -x)
 
     def greater_equal(self, x: _Floats, y: Any) -> NDArray[np.bool_]:
         return np.asarray(x >= y)
@@ -110,15 +102,13 @@ class NumpyOps:
         return np.asarray(x, np.float64)
 
     def cumsum(self, x: _Floats) -> _Floats:
-        sums: _Floats = np.cumsum(x, axis=-1)
-        return sums
+        return np.cumsum(x, axis=-1)
 
     def descending(self, x: _Floats, classes: int) -> NDArray[np.intp]:
         return np.argsort(-x, axis=-1, kind="stable")
 
     def argmax(self, x: _Floats) -> NDArray[np.intp]:
-        place: NDArray[np.intp] = np.argmax(x, axis=-1, keepdims=True)
-        return place
+        return np.argmax(x, axis=-1, keepdims=True)
 
     def top_two(self, x: _Floats) -> tuple[NDArray[np.intp], _Floats, _Floats]:
         place = self.argmax(x)
@@ -150,12 +140,10 @@ class NumpyOps:
         return x[np.arange(len(labels)), labels]
 
     def is_top_label(self, x: _Floats, labels: NDArray[np.int64]) -> _Floats:
-        correct: _Floats = (np.argmax(x, axis=-1) == labels).astype(self.dtype)
-        return correct
+        return (np.argmax(x, axis=-1) == labels).astype(self.dtype)
 
     def sum_by_label(self, values: _Floats, labels: NDArray[np.int64], count: int) -> _Floats:
-        sums: _Floats = np.bincount(labels, values, count).astype(self.dtype, copy=False)
-        return sums
+        return np.bincount(labels, values, count).astype(self.dtype, copy=False)
 
 
 def _softmax(row: list[float]) -> list[float]:

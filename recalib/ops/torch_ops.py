@@ -82,19 +82,16 @@ class TorchOps:
     ) -> torch.Tensor:
         # All terms are computed, since a weight of 0 has a gradient.
         pairs = zip(weights, terms, strict=True)
-        total: torch.Tensor = sum(term() * weight for weight, term in pairs)
-        return total
+        return sum(term() * weight for weight, term in pairs)
 
     def log_sigmoid(self, x: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.logsigmoid(x)
 
     def greater_equal(self, x: torch.Tensor, y: Any) -> torch.Tensor:
-        above: torch.Tensor = x >= y
-        return above
+        return x >= y
 
     def less_equal(self, x: torch.Tensor, y: Any) -> torch.Tensor:
-        below: torch.Tensor = x <= self._tensor(y)
-        return below
+        return x <= self._tensor(y)
 
     def to_float64(self, x: torch.Tensor) -> torch.Tensor:
         return x.to(torch.float64)
@@ -109,8 +106,7 @@ class TorchOps:
         # torch.argmax may return any of ties; this returns the first.
         largest = x == torch.amax(x, dim=-1, keepdim=True)
         order = torch.arange(x.shape[-1], 0, -1, device=x.device)
-        place: torch.Tensor = (largest * order).argmax(dim=-1, keepdim=True)
-        return place
+        return (largest * order).argmax(dim=-1, keepdim=True)
 
     def top_two(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         place = self.argmax(x)

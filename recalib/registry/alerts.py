@@ -28,8 +28,7 @@ def drift_onset(status: dict[str, Any]) -> float | None:
     classes = status.get("classes")
     classes_rejected = classes is not None and classes["rejected"]
     drifts = suspected or classes_rejected or evidence["rejected_at"] is not None
-    onset: float | None = status["onset"] if drifts else None
-    return onset
+    return status["onset"] if drifts else None
 
 
 def earlier_champions(tx: Transaction, model: Model, version: int) -> list[int]:

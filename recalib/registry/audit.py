@@ -75,13 +75,12 @@ class Audit(Queries):
 
     def last(self, action: str) -> float | None:
         """Return the time of the last entry of an action that concerns no model, or None."""
-        time: float | None = self._connection.scalar(
+        return self._connection.scalar(
             select(_TABLE.c.at)
             .where(_TABLE.c.model.is_(None), _TABLE.c.action == action)
             .order_by(_TABLE.c.id.desc())
             .limit(1)
         )
-        return time
 
     def purge(self, older_than_seconds: float) -> int:
         """Delete older entries; return their number."""

@@ -155,8 +155,7 @@ class BlobStore:
 
     def location(self, digest: str) -> str:
         """Return the fsspec URL of the blob."""
-        url: str = self.filesystem.unstrip_protocol(self.path(digest))
-        return url
+        return self.filesystem.unstrip_protocol(self.path(digest))
 
     def temporary_path(self) -> str:
         """Return a unique temporary name for a file that is being written."""
@@ -235,8 +234,7 @@ class BlobWriter:
     def temporary_url(self) -> str:
         """Finish writing; return the fsspec URL of the content."""
         self._close()
-        url: str = self._store.filesystem.unstrip_protocol(self._path)
-        return url
+        return self._store.filesystem.unstrip_protocol(self._path)
 
     def commit(self) -> str:
         """Rename the file to its digest and return the digest.

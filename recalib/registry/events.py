@@ -122,5 +122,4 @@ class Events(Queries):
 
     @property
     def _recorded(self) -> list[dict[str, Any]]:
-        recorded: list[dict[str, Any]] = self._connection.get_execution_options()[_RECORDED]
-        return recorded
+        return self._connection.get_execution_options()[_RECORDED]

@@ -170,10 +170,9 @@ class Jobs(Queries):
     def last_success(self, kind: str, unique: str) -> float | None:
         """Return the time of the last success of a job with this unique key, or None."""
         of_key = (_TABLE.c.kind == kind, _TABLE.c.unique_key == unique)
-        finished_at: float | None = self._connection.scalar(
+        return self._connection.scalar(
             select(func.max(_TABLE.c.finished_at)).where(*of_key, _TABLE.c.state == "succeeded")
         )
-        return finished_at
 
     def is_waiting(self, unique: str) -> bool:
         """Return whether there is an unfinished job with this unique key."""

@@ -59,8 +59,7 @@ class LabelColumns(NamedTuple):
     @property
     def correct(self) -> Values:
         """Zeros and ones, (N,)."""
-        correct: Values = (self.predicted == self.label).astype(np.float64)
-        return correct
+        return (self.predicted == self.label).astype(np.float64)
 
     def select(self, index: NDArray[Any]) -> LabelColumns:
         """Return the rows of an index or a mask."""
@@ -148,13 +147,12 @@ class Labels(Queries):
 
     def first(self, model: Model, version: int, since: float) -> float | None:
         """Return the time of the first labelled prediction from `since` on, or None."""
-        predicted_at: float | None = self._connection.scalar(
+        return self._connection.scalar(
             select(_TABLE.c.predicted_at)
             .where(*_in_interval(model, version, since, _NEVER))
             .order_by(_TABLE.c.predicted_at)
             .limit(1)
         )
-        return predicted_at
 
     def purge(self, lifetime_seconds: float, max_rows: int = 10_000) -> int:
         """Delete rows with expired ids, about `max_rows` at most; return their number.

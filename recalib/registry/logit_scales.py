@@ -51,8 +51,7 @@ class LogitScales(Queries):
                 ~_was_champion(),
             )
         )
-        name: str | None = self._connection.scalar(statement)
-        return name
+        return self._connection.scalar(statement)
 
     def history(self, model: Model, dataset: str | None = None) -> list[LogitScale]:
         """Return the summaries of live traffic and of the data sets of a model but `dataset`.

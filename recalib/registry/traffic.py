@@ -110,13 +110,12 @@ class _Counts(Queries, Generic[_Row]):
 
     def first(self, model: Model, version: int, since: float) -> int | None:
         """Return the start of the first bucket from `since` on, or None."""
-        started_at: int | None = self._connection.scalar(
+        return self._connection.scalar(
             select(self._table.c.started_at)
             .where(*self._of(model, version), self._table.c.started_at >= since)
             .order_by(self._table.c.started_at)
             .limit(1)
         )
-        return started_at
 
     def compact(self, model: Model, before: Mapping[int | None, float], seconds: int) -> int:
         """Merge old buckets into buckets of `seconds`; return the number of merged rows.

@@ -403,8 +403,7 @@ def _plain(column: Any) -> Values:
     if pa.types.is_null(column.type) or pa.types.is_boolean(column.type):
         column = pc.cast(column, pa.int8())
     column = pc.cast(column, pa.float64(), safe=False)
-    values: Values = pc.fill_null(column, float("nan")).to_numpy(zero_copy_only=False)
-    return values
+    return pc.fill_null(column, float("nan")).to_numpy(zero_copy_only=False)
 
 
 def _segments(batch: Any) -> NDArray[np.object_] | None:
@@ -421,8 +420,7 @@ def _groups(batch: Any) -> NDArray[np.int64] | None:
         return None
     encoded = pc.dictionary_encode(_text(batch, "group"))
     numbers = np.array([group_number(name) for name in encoded.dictionary.to_pylist()], np.int64)
-    groups: NDArray[np.int64] = numbers[encoded.indices.to_numpy(zero_copy_only=False)]
-    return groups
+    return numbers[encoded.indices.to_numpy(zero_copy_only=False)]
 
 
 def _text(batch: Any, name: str) -> Any:

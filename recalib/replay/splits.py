@@ -80,8 +80,7 @@ class _ValueSplit(Split):
         encoded = pc.dictionary_encode(_texts(batch.column(self.column)))
         other = len(index)
         positions = [index.get(text, other) for text in encoded.dictionary.to_pylist()]
-        codes: Groups = np.array(positions, np.intp)[encoded.indices.to_numpy()]
-        return codes
+        return np.array(positions, np.intp)[encoded.indices.to_numpy()]
 
     @property
     def names(self) -> list[str]:

@@ -31,5 +31,4 @@ def label_shares(fragments: Iterable[Fragment], input: Input, classes: int) -> N
         with fragment.open(input) as file:
             for _, labels, _ in labelled_chunks(file):
                 counts += group_counts(labels, classes)
-    shares: NDArray[np.float64] = counts / counts.sum()
-    return shares
+    return counts / counts.sum()

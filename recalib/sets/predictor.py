@@ -88,8 +88,7 @@ class SetPredictor(ABC):
             accepted = "a calibrator of the map venn_abers, without segments"
             raise InputError("calibrator", found=found, accepted=accepted)
         wide = self.apply_mask(NumpyOps(), logits.astype(np.float64, copy=False))
-        result: NDArray[np.float64] = intervals(NumpyOps(), self.map, wide, self.parameters)
-        return result
+        return intervals(NumpyOps(), self.map, wide, self.parameters)
 
     def predict_set(self, values: Any, *, input: _Input | None = None) -> NDArray[np.bool_]:
         """Return whether each class is in the prediction set of a row, (N, K).

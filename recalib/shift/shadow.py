@@ -147,8 +147,7 @@ class Shadow(msgspec.Struct, frozen=True):
 
     def to_dict(self) -> dict[str, Any]:
         """Return all of it as JSON."""
-        document: dict[str, Any] = msgspec.to_builtins(self)
-        return document
+        return msgspec.to_builtins(self)
 
     @classmethod
     def of(cls, stored: dict[str, Any]) -> Shadow:

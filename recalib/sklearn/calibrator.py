@@ -92,10 +92,7 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         """Return calibrated probabilities (N, K) of scores, as `fit` takes them."""
         check_is_fitted(self)
         X = validate_data(self, _as_columns(X), dtype=np.float64, reset=False)
-        probabilities: NDArray[np.float64] = self.calibrator_.predict(
-            _scores(X), input=self.calibrator_.card.input
-        )
-        return probabilities
+        return self.calibrator_.predict(_scores(X), input=self.calibrator_.card.input)
 
     def get_feature_names_out(self, input_features: ArrayLike | None = None) -> NDArray[Any]:
         """Return the names of the classes; `input_features` are those of `fit`, or None."""
@@ -118,8 +115,7 @@ def _in_column_order(classes: NDArray[Any], columns: Sequence[str]) -> NDArray[A
     names = [str(name) for name in classes.tolist()]
     if sorted(names) != sorted(columns):
         return classes
-    ordered: NDArray[Any] = classes[[names.index(column) for column in columns]]
-    return ordered
+    return classes[[names.index(column) for column in columns]]
 
 
 def _as_columns(X: Any) -> Any:

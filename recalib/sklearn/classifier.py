@@ -180,14 +180,13 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         """Return a calibrated classifier of each fold."""
         self.classes_ = LabelEncoder().fit(y).classes_
         weights = None if sample_weight is None else np.asarray(sample_weight)
-        folds: list[CalibratedFold] = Parallel(n_jobs=self.n_jobs)(
+        return Parallel(n_jobs=self.n_jobs)(
             delayed(fit_fold)(
                 self.estimator, X, y, weights, split, routed.estimator.fit,
                 self.response_method_, kind, calibration,
             )
             for split in self._splits(X, y, routed.splitter.split)
         )  # fmt: skip
-        return folds
 
     def _fit_estimator(self, X: Any, y: NDArray[Any], routed: Bunch) -> tuple[Any, Any]:
         """Return the classifier of all rows, and the scores of rows that it was not fitted to."""
@@ -212,8 +211,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the class with the largest calibrated probability, (N,)."""
         check_is_fitted(self)
-        classes: NDArray[Any] = self.classes_[self.predict_proba(X).argmax(axis=1)]
-        return classes
+        return self.classes_[self.predict_proba(X).argmax(axis=1)]
 
     def predict_set(self, X: Any) -> NDArray[np.bool_]:
         """Return whether each class is in the prediction set of a row, (N, K).

@@ -29,10 +29,7 @@ class CalibratedFold:
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return calibrated probabilities, (N, C)."""
-        probabilities: NDArray[np.float64] = self.calibrator.predict(
-            self.scores(X), input=self.calibrator.card.input
-        )
-        return probabilities
+        return self.calibrator.predict(self.scores(X), input=self.calibrator.card.input)
 
     def scores(self, X: Any) -> NDArray[np.float64]:
         """Return what the calibrator takes, (N, C) or (N,)."""

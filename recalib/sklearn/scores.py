@@ -81,5 +81,4 @@ def class_numbers(y: ArrayLike, classes: NDArray[Any]) -> NDArray[np.intp]:
         accepted = ", ".join(str(name) for name in classes[:10].tolist())
         raise InputError("y", found=f"the class {unknown.tolist()[0]!r}", accepted=accepted)
     order = np.argsort(classes)
-    numbers: NDArray[np.intp] = order[np.searchsorted(classes[order], labels)]
-    return numbers
+    return order[np.searchsorted(classes[order], labels)]

@@ -92,8 +92,7 @@ def _without_biases(logits: Floats) -> Floats:
     below = logits - logits.max(axis=1, keepdims=True)
     finite = np.isfinite(below)
     sums = np.where(finite, below, 0).sum(axis=0, dtype=np.float64)
-    centred: Floats = below - sums / np.maximum(finite.sum(axis=0), 1)
-    return centred
+    return below - sums / np.maximum(finite.sum(axis=0), 1)
 
 
 def _better_order(scores: Floats, labels: Integers) -> tuple[list[int], float, float] | None:

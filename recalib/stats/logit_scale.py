@@ -132,8 +132,7 @@ class LogitScale(msgspec.Struct, frozen=True):
         bins = np.array(sorted(self.spreads))
         counts = np.cumsum([0, *(self.spreads[b] for b in bins.tolist())])
         edges = np.array([bins[0], *(bins + 1)]) / _BINS
-        values: NDArray[np.float64] = np.interp(np.array(_LEVELS) * counts[-1], counts, edges)
-        return values
+        return np.interp(np.array(_LEVELS) * counts[-1], counts, edges)
 
     def kappa(self, accuracy: float) -> float:
         """Return Cohen's kappa of an accuracy of these rows."""
@@ -251,8 +250,7 @@ def spread_bins(logits: Floats) -> NDArray[np.int64]:
     wide = np.clip(logits, -_LARGEST_LOGIT, _LARGEST_LOGIT, dtype=np.float64)
     spread = wide.std(axis=1) if finite.all() else wide.std(axis=1, where=finite)
     octaves = np.log2(np.clip(spread, 2.0**-_MAX_OCTAVE, 2.0**_MAX_OCTAVE))
-    bins: NDArray[np.int64] = np.floor(_BINS * octaves).astype(np.int64)
-    return bins
+    return np.floor(_BINS * octaves).astype(np.int64)
 
 
 def scale_of(

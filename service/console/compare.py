@@ -130,5 +130,4 @@ def _number(version: str) -> Any:
 @router.get("/models/{model}/compare/{evaluation}")
 async def comparison_report(visit: SignedIn, model: str, evaluation: str) -> Response:
     """Return the report of an evaluation, which has a policy of its own."""
-    found: Response = await visit.call(get_evaluation_report, model=model, evaluation_id=evaluation)
-    return found
+    return await visit.call(get_evaluation_report, model=model, evaluation_id=evaluation)

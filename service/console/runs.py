@@ -83,8 +83,7 @@ async def training_file(visit: SignedIn, run: str, name: str) -> Response:
 
 
 def _files(result: dict[str, Any] | None) -> dict[str, Any]:
-    files: dict[str, Any] = (result or {}).get("files", {})
-    return files
+    return (result or {}).get("files", {})
 
 
 async def _records(visit: Visit, run: str) -> list[dict[str, Any]]:

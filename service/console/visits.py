@@ -254,8 +254,7 @@ def visit_of(request: Request) -> Visit:
     """Return the visit of a request; the same one at each call."""
     if not hasattr(request.state, "visit"):
         request.state.visit = Visit(request, request.app.state.recalib)
-    visit: Visit = request.state.visit
-    return visit
+    return request.state.visit
 
 
 async def _visit(request: Request) -> Visit:

@@ -75,8 +75,7 @@ def survey_url(
 
 def to_fields(summary: DatasetSummary) -> dict[str, Any]:
     """Return a summary in built-in types, for `from_fields`."""
-    fields: dict[str, Any] = msgspec.to_builtins(summary, str_keys=True)
-    return fields
+    return msgspec.to_builtins(summary, str_keys=True)
 
 
 def from_fields(fields: dict[str, Any]) -> DatasetSummary:

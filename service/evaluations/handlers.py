@@ -95,8 +95,7 @@ def get_evaluation_report(store: Registry, model: str, id: str) -> str:
         job = job_of_model(tx, model, EVALUATE, id)
     if job.result is None:
         raise NotFoundError("report of evaluation", id, hint=f"the evaluation is {job.state}")
-    page: str = _content(store, job)["report"]
-    return page
+    return _content(store, job)["report"]
 
 
 def _versions(

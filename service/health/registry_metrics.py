@@ -305,8 +305,7 @@ def _champion_families(snapshot: RegistrySnapshot) -> list[Any]:
 
 def _weights(row: MonitorRow) -> list[float]:
     """Return the labels by bin where a group counts once, as in the other sums of labels."""
-    weights: list[float] = row.totals.get("weight", row.totals["labelled"])
-    return weights
+    return row.totals.get("weight", row.totals["labelled"])
 
 
 def _add(family: Any, labels: list[str], value: float | None) -> None:

@@ -247,8 +247,7 @@ def answer(parsed: ParsedRequest, result: CalibrationResult) -> tuple[bytes, int
 def _decode(text: bytes) -> InferRequest:
     accepted = f'{{"inputs": [{{"name": "{INPUT}", "shape": [N, K], "datatype": ..., ...}}]}}'
     if len(text) <= _MAX_WHOLE_BYTES:
-        request: InferRequest = decode(_decoder, text, accepted)
-        return request
+        return decode(_decoder, text, accepted)
     large, tensor = _decode_large(text, accepted)
     data, tensor.data = tensor.data, msgspec.UNSET
     rest = msgspec.json.encode(large)
@@ -297,8 +296,7 @@ class Tensor(NamedTuple):
         """Return the values as the protocol has them; each text is preceded by its length."""
         if self.datatype == "BYTES":
             return b"".join(len(text).to_bytes(4, "little") + text.encode() for text in self.values)
-        content: memoryview = self.values.data.cast("B")
-        return content
+        return self.values.data.cast("B")
 
 
 def check_outputs(outputs: Sequence[tuple[str, Mapping[str, object]]]) -> None:

@@ -165,8 +165,7 @@ def _column(
     if len(content) > _MAX_COLUMN_BYTES:
         accepted = f"at most {_MAX_COLUMN_BYTES} bytes of JSON"
         raise TooLargeError(field, found=f"{len(content)} bytes", accepted=accepted)
-    values: list[Any] = decode(decoder, content, form, field)
-    return values
+    return decode(decoder, content, form, field)
 
 
 def _add_labels(state: State, model: str, body: bytes) -> bytes:

@@ -111,8 +111,7 @@ def to_arrow(result: CalibrationResult) -> bytes:
     stream = pa.BufferOutputStream()
     with pa.ipc.new_stream(stream, batch.schema) as writer:
         writer.write_batch(batch)
-    body: bytes = stream.getvalue().to_pybytes()
-    return body
+    return stream.getvalue().to_pybytes()
 
 
 def to_npz(result: CalibrationResult) -> bytes:

@@ -26,5 +26,4 @@ def from_bytes(data: bytes | memoryview, datatype: str) -> Floats:
     flat: Any = np.frombuffer(data, DATATYPES[datatype])
     if datatype == "BF16":
         flat = (flat.astype(np.uint32) << 16).view(np.float32)
-    native: Floats = flat.astype(flat.dtype.newbyteorder("="), copy=False)
-    return native
+    return flat.astype(flat.dtype.newbyteorder("="), copy=False)

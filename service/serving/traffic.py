@@ -152,8 +152,7 @@ class Stream:
         sample, self._sample = self._sample, None
         if sample is None or probability_resemblance(sample):
             return []
-        spreads: list[int] = spread_bins(sample).tolist()
-        return spreads
+        return spread_bins(sample).tolist()
 
     def _buffer_rows(self, kind: _Kind, rows: Floats, segment: int) -> None:
         seconds = self._traffic.bucket_seconds, self._settings.cohort_seconds

@@ -41,23 +41,20 @@ def gaussian_noise(images: Images, severity: int, rng: Generator) -> Images:
 def shot_noise(images: Images, severity: int, rng: Generator) -> Images:
     """Replace values by Poisson counts of photons; fewer photons mean stronger noise."""
     photons = (500, 250, 100, 75, 50)[severity - 1]
-    counted: Images = rng.poisson(images * photons) / photons
-    return counted
+    return rng.poisson(images * photons) / photons
 
 
 def impulse_noise(images: Images, severity: int, rng: Generator) -> Images:
     """Set some values to 0 and as many to 1 (salt and pepper), independently for each channel."""
     share = (0.01, 0.02, 0.03, 0.05, 0.07)[severity - 1]
     hit = rng.random(images.shape)
-    changed: Images = np.where(hit < share / 2, 0.0, np.where(hit < share, 1.0, images))
-    return changed
+    return np.where(hit < share / 2, 0.0, np.where(hit < share, 1.0, images))
 
 
 def gaussian_blur(images: Images, severity: int, rng: Generator) -> Images:
     """Blur with a normal density; edges are repeated."""
     width = (0.4, 0.6, 0.7, 0.8, 1.0)[severity - 1]
-    blurred: Images = ndimage.gaussian_filter(images, (0, width, width, 0), mode="nearest")
-    return blurred
+    return ndimage.gaussian_filter(images, (0, width, width, 0), mode="nearest")
 
 
 def brightness(images: Images, severity: int, rng: Generator) -> Images:
@@ -69,16 +66,14 @@ def brightness(images: Images, severity: int, rng: Generator) -> Images:
     value = images.max(axis=3, keepdims=True)
     raised = np.minimum(value + amount, 1.0)
     factor = raised / np.where(value > 0, value, 1.0)
-    brighter: Images = np.where(value > 0, images * factor, raised)
-    return brighter
+    return np.where(value > 0, images * factor, raised)
 
 
 def contrast(images: Images, severity: int, rng: Generator) -> Images:
     """Shrink each channel towards its mean over the image."""
     factor = (0.75, 0.5, 0.4, 0.3, 0.15)[severity - 1]
     mean = images.mean(axis=(1, 2), keepdims=True)
-    paler: Images = (images - mean) * factor + mean
-    return paler
+    return (images - mean) * factor + mean
 
 
 def saturate(images: Images, severity: int, rng: Generator) -> Images:
@@ -93,8 +88,7 @@ def saturate(images: Images, severity: int, rng: Generator) -> Images:
     scale = np.where(colourless, 0.0, after / np.where(colourless, 1.0, before))
     coloured = value - (value - images) * scale
     red = np.concatenate([value, value * (1 - after), value * (1 - after)], axis=3)
-    changed: Images = np.where(colourless, red, coloured)
-    return changed
+    return np.where(colourless, red, coloured)
 
 
 def pixelate(images: Images, severity: int, rng: Generator) -> Images:

@@ -200,8 +200,7 @@ class Items(Inputs):
                 found=found,
                 accepted="arrays or tensors of one shape",
             ) from error
-        answer: Batch = _with_float32(tuple(batch) if isinstance(batch, list) else batch)
-        return answer
+        return _with_float32(tuple(batch) if isinstance(batch, list) else batch)
 
 
 @contextmanager

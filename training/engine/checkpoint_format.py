@@ -95,8 +95,7 @@ def save_state(
         state = {name: value for name, value in values.items() if isinstance(value, Tensor)}
         tensors.put(f"optimiser/{index}", state)
     metadata = {"format": _FORMAT, "counters": msgspec.json.encode(counters).decode()}
-    data: bytes = safetensors.torch.save(tensors.all, metadata=metadata)
-    return data
+    return safetensors.torch.save(tensors.all, metadata=metadata)
 
 
 @dataclass(frozen=True)

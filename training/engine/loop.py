@@ -285,8 +285,7 @@ def _loss(
     if recipe.compile in ("reduce-overhead", "max-autotune"):
         # The graph of this step may write over the outputs of the step before.
         torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
-    loss: Tensor = run.objective(forward(run.network, inputs), labels, indices, terms, shares)
-    return loss
+    return run.objective(forward(run.network, inputs), labels, indices, terms, shares)
 
 
 def _measure_epoch(run: Run, loader: BatchLoader, seconds: float) -> dict[str, Any]:

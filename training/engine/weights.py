@@ -26,8 +26,7 @@ _MAX_NAMES = 8
 
 def weights_bytes(weights: dict[str, Tensor], architecture: str) -> bytes:
     """Return the bytes of a safetensors file with a network's state and architecture name."""
-    data: bytes = safetensors.torch.save(weights, metadata={"architecture": architecture})
-    return data
+    return safetensors.torch.save(weights, metadata={"architecture": architecture})
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:

@@ -41,8 +41,7 @@ class _DenseBlocks(nn.Module):
         initialise(self)
 
     def forward(self, images: Tensor) -> Tensor:
-        logits: Tensor = self.head(self.body(images).mean(dim=(2, 3)))
-        return logits
+        return self.head(self.body(images).mean(dim=(2, 3)))
 
 
 class DenseNet(_DenseBlocks):

@@ -42,7 +42,6 @@ def import_factory(name: str) -> Callable[..., nn.Module]:
 
     @wraps(factory)
     def make(classes: int, **options: Any) -> nn.Module:
-        network: nn.Module = factory(**{parameter: classes}, **options)
-        return network
+        return factory(**{parameter: classes}, **options)
 
     return make

@@ -59,8 +59,7 @@ class ResNet(nn.Module):
         x = self.first(self.stem(images))
         x = self.stages(x.relu() if self.post else x)
         x = self.last(x)
-        logits: Tensor = self.head((x if self.post else x.relu()).mean(dim=(2, 3)))
-        return logits
+        return self.head((x if self.post else x.relu()).mean(dim=(2, 3)))
 
 
 class _Block(nn.Module):
@@ -142,8 +141,7 @@ class ResNetBottleneck(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         x = self.stages(torch.relu(self.norm(self.stem(images))))
-        logits: Tensor = self.head(x.mean(dim=(2, 3)))
-        return logits
+        return self.head(x.mean(dim=(2, 3)))
 
 
 class _Bottleneck(nn.Module):

@@ -35,8 +35,7 @@ class Segmenter(nn.Module):
         x = self.bottom(functional.max_pool2d(middle, 2, ceil_mode=True))
         x = self.up2(torch.cat([_resize_like(x, middle), middle], dim=1))
         x = self.up1(torch.cat([_resize_like(x, fine), fine], dim=1))
-        logits: Tensor = self.head(x)
-        return logits
+        return self.head(x)
 
 
 def _convolutions(inner: int, outer: int) -> nn.Module:

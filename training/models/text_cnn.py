@@ -46,5 +46,4 @@ class TextCnn(nn.Module):
         x = self.words(words).transpose(1, 2)
         x = torch.relu(self.conv1(x)) * mask
         x = torch.relu(self.conv2(x)) * mask
-        logits: Tensor = self.head(self.dropout(x.amax(dim=2)))
-        return logits
+        return self.head(self.dropout(x.amax(dim=2)))

@@ -62,8 +62,7 @@ class TreeLstm(nn.Module):
             place = torch.empty_like(word)
             place[order] = torch.arange(len(order), device=trees.device)
             chosen = torch.cat(states)[place[nodes.flatten()]]
-        logits: Tensor = self.head(self.dropout(chosen))
-        return logits
+        return self.head(self.dropout(chosen))
 
     def _states(self, levels: list[_Level], word: Tensor) -> list[Tensor]:
         """Return the states of the nodes of each level."""

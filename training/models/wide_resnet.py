@@ -48,8 +48,7 @@ class WideResNet(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         x = self.norm(self.blocks(self.stem(images))).relu()
-        logits: Tensor = self.head(x.mean(dim=(2, 3)))
-        return logits
+        return self.head(x.mean(dim=(2, 3)))
 
 
 class _Block(nn.Module):
@@ -67,5 +66,4 @@ class _Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         before = self.norm1(x).relu()
         y = self.conv2(self.dropout(self.norm2(self.conv1(before)).relu()))
-        added: Tensor = y + (x if self.shortcut is None else self.shortcut(before))
-        return added
+        return y + (x if self.shortcut is None else self.shortcut(before))

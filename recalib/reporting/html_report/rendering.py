@@ -68,8 +68,7 @@ class Source:
         if self.all_counts is not None:
             return self.all_counts
         if self.data.labels.ndim == 2:
-            counts: NDArray[np.int64] = self.data.labels.sum(axis=0)
-            return counts
+            return self.data.labels.sum(axis=0)
         return group_counts(self.data.labels, self.data.logits.shape[1])
 
     @property

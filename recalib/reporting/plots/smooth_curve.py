@@ -88,5 +88,4 @@ def _kernel(t: Vector, p: Vector, bandwidth: float) -> Vector:
     """Return K_σ(t, p), (T, P), which is 1 for t = p; double reflections are negligible."""
     images = np.stack([p, -p, 2 - p])
     distances = (t[:, None, None] - images) / bandwidth
-    kernel: Vector = np.exp(-(distances**2) / 2).sum(axis=1)
-    return kernel
+    return np.exp(-(distances**2) / 2).sum(axis=1)

@@ -57,7 +57,7 @@ Chart = TypeVar("Chart", bound="ChartType")
 
 def apply_style(chart: Chart, legend_columns: int) -> Chart:
     """Return the plot with fonts, sizes and the legend below."""
-    styled: Chart = chart.configure(
+    return chart.configure(
         font="Liberation Sans, Arial, Helvetica, sans-serif",
         padding=12,
         view=alt.ViewConfig(stroke=_FRAME),
@@ -83,7 +83,6 @@ def apply_style(chart: Chart, legend_columns: int) -> Chart:
         # Vega's menu may export an image, but not send the data to the online editor.
         usermeta={"embedOptions": {"actions": {"export": True, "editor": False}}}
     )
-    return styled
 
 
 def inline(rows: Iterable[Mapping[str, Any]]) -> alt.InlineData:
