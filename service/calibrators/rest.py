@@ -157,7 +157,7 @@ def list_aliases(model: str, state: StateDependency) -> AliasList:
 
 
 @router.operation("PUT", "/aliases/{alias}", "admin")
-async def set_alias(
+def set_alias(
     model: str,
     alias: AliasName,
     body: AliasSet,
@@ -166,20 +166,14 @@ async def set_alias(
 ) -> Alias:
     """Promote or roll back: every request after the answer sees the new version."""
     check_alias("alias", alias)
-
-    def act() -> Alias:
-        # Damaged parameters are found here, and not by requests.
-        calibrators.Calibrator.from_bytes(
-            handlers.get_parameters(state.registry, model, body.version)
-        )
-        with state.registry.transaction() as tx:
-            point = partial(handlers.point_alias, tx, tx.models.get(model), alias, body)
-            scope = f"set_alias {model} {alias}"
-            return run_once(tx, idempotency_key, scope, body, 200, Alias, point)
-
-    answer = await to_thread.run_sync(act)
+    # Damaged parameters are found here, and not by requests.
+    calibrators.Calibrator.from_bytes(handlers.get_parameters(state.registry, model, body.version))
+    with state.registry.transaction() as tx:
+        point = partial(handlers.point_alias, tx, tx.models.get(model), alias, body)
+        scope = f"set_alias {model} {alias}"
+        answer = run_once(tx, idempotency_key, scope, body, 200, Alias, point)
     # Other server processes follow within `refresh_seconds`.
-    await to_thread.run_sync(state.calibrators.refresh)
+    state.calibrators.refresh()
     return answer
 
 
