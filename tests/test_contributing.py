@@ -162,7 +162,7 @@ def test_a_new_setting_is_one_field(copy: Path) -> None:
 @pytest.mark.slow
 def test_a_new_migration_is_one_file_that_a_command_writes(copy: Path) -> None:
     registry = copy / "recalib/registry"
-    with (registry / "tables/access.py").open("a") as file:
+    with (registry / "tables.py").open("a") as file:
         file.write('Table("new_table", METADATA, Column("id", Integer, primary_key=True))\n')
     before = set((registry / "migrations/versions").glob("*.py"))
     command = re.search(r'`\.venv/bin/python (-m [\w.]+) "([^"]+)"` writes the migration', _PAGE)
