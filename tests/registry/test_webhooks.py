@@ -306,7 +306,8 @@ def test_previous_secrets_sign_until_they_end(registry: Registry) -> None:
     lease = claimed(registry)
     assert lease.secrets == [third, second, first]
     finish(registry, lease, "record_success", 200)
-    previous = [[second.hex(), until + 1e6], [first.hex(), until - 1e6]]
+    seconds = until.timestamp()
+    previous = [[second.hex(), seconds + 1e6], [first.hex(), seconds - 1e6]]
     with registry.transaction() as tx:
         tx.connection.execute(update(tables.webhooks).values(previous_secrets=previous))
     record(registry, ("job.failed", None))
