@@ -21,6 +21,7 @@ from service.calibrators.parameter_file import check_parameter_file
 from service.serving.logit_sampling import write_captures
 from tests.files.examples import write_npz
 from tests.fitting.conftest import draw
+from tests.registry.scenes import labels_between
 from tests.service.conftest import NPY, Service, npy
 from tests.service.stubs import Rpc, refused, violations
 from tests.service.test_bad_input import check
@@ -121,7 +122,7 @@ def test_labels_and_observations_have_the_confidence_of_the_segment(served: Serv
     url = "/v1/models/digits/observations"
     assert served.client.post(url, json=body | {"segment": "FR"}).status_code == 200
     with served.registry.reading() as tx:
-        stored = tx.labels.between(tx.models.get("digits"), 2, 0, 1e11)
+        stored = labels_between(tx, tx.models.get("digits"), 2, 0, 1e11)
     assert [row.segment for row in stored] == [1] * 4
     confidences = np.repeat(expected("FR").max(axis=1), 2)
     found = np.sort([row.confidence for row in stored])
