@@ -7,12 +7,12 @@ from typing import Any
 
 from sqlalchemy import delete, exists, func, insert, select
 
-from recalib.registry import tables
+from recalib.registry import monitoring_tables, tables
 from recalib.registry.base import Queries
 from recalib.registry.clock import read_clock
 from recalib.registry.records import Model
 
-_TABLE = tables.adaptations
+_TABLE = monitoring_tables.adaptations
 #: A state outlives the ids that name it by this time.
 _SLACK_SECONDS = 3600.0
 

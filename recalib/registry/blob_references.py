@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import String, and_, cast, func, or_, select
 
-from recalib.registry import tables
+from recalib.registry import monitoring_tables, tables
 from recalib.registry.base import Queries
 from recalib.registry.job_kinds import BATCH, EVALUATE, REPLAY, TRAIN
 
@@ -28,7 +28,7 @@ class BlobReferences(Queries):
 
     def exist(self, digest: str) -> bool:
         """Return whether a row refers to the blob."""
-        jobs = tables.jobs.c
+        jobs, captures = tables.jobs.c, monitoring_tables.captures.c
         in_jobs = or_(
             cast(jobs.result, String).contains(digest),
             # Blobs of a job that has ended are removed.
@@ -39,7 +39,7 @@ class BlobReferences(Queries):
         )
         queries = [
             select(tables.datasets.c.id).where(tables.datasets.c.digest == digest),
-            select(tables.captures.c.id).where(tables.captures.c.digest == digest),
+            select(captures.id).where(captures.digest == digest),
             select(jobs.id).where(jobs.kind.in_(_KINDS), in_jobs),
         ]
         return any(self._connection.scalar(query.limit(1)) is not None for query in queries)

@@ -8,12 +8,12 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, func, insert, select, update
 
 from recalib.errors import ConflictError
-from recalib.registry import tables
+from recalib.registry import monitoring_tables
 from recalib.registry.base import Queries, columns_without
 from recalib.registry.clock import now
 from recalib.registry.records import Challenger, Model
 
-_TABLE = tables.candidates
+_TABLE = monitoring_tables.candidates
 #: In comparison, or proven better and waiting for a decision.
 _OPEN = _TABLE.c.verdict.is_(None) | (_TABLE.c.verdict == "proven")
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from sqlalchemy import delete, func, insert, select
 
-from recalib.registry import tables
+from recalib.registry import monitoring_tables
 from recalib.registry.base import Queries, columns_without
 from recalib.registry.records import Capture, Model
 
-_TABLE = tables.captures
+_TABLE = monitoring_tables.captures
 _COLUMNS = columns_without(_TABLE, "id", "model_id")
 
 

@@ -18,13 +18,13 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 
 from recalib.core.prediction_ids import Prediction
-from recalib.registry import tables
+from recalib.registry import monitoring_tables, tables
 from recalib.registry.array_parameters import unnest
 from recalib.registry.base import Queries
 from recalib.registry.clock import now, read_clock
 from recalib.registry.records import Model
 
-_TABLE = tables.labels
+_TABLE = monitoring_tables.labels
 _KEY = ["model_id", "version", "predicted_at", "digest"]
 #: Columns with values per row; the others are the same in all rows.
 _ROW_COLUMNS = [

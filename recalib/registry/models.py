@@ -15,7 +15,7 @@ from recalib.core.retention_settings import RetentionSettings
 from recalib.core.sanitize import sanitize_line
 from recalib.core.watched_classes import watched_indices
 from recalib.errors import InputError, NotFoundError
-from recalib.registry import tables
+from recalib.registry import monitoring_tables, tables
 from recalib.registry.base import Queries, select_page
 from recalib.registry.clock import now
 from recalib.registry.details import has_tag
@@ -23,7 +23,7 @@ from recalib.registry.records import Model
 
 _TABLE = tables.models
 _HIDDEN = ("deleted_at", "purged_at")
-_ALIAS, _MONITOR = tables.aliases, tables.monitors
+_ALIAS, _MONITOR = tables.aliases, monitoring_tables.monitors
 #: Each model with its champion and the monitor of that, if it has them.
 WITH_CHAMPIONS = _TABLE.outerjoin(
     _ALIAS, (_ALIAS.c.model_id == _TABLE.c.id) & (_ALIAS.c.alias == "champion")

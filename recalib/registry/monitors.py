@@ -12,7 +12,7 @@ from sqlalchemy import delete, func, insert, select, tuple_, update
 from recalib.contract.monitoring import MonitoringEvent
 from recalib.core.monitoring_settings import MonitoringSettings
 from recalib.errors import ConflictError
-from recalib.registry import tables
+from recalib.registry import monitoring_tables, tables
 from recalib.registry.audit import Audit
 from recalib.registry.base import Queries, columns_without
 from recalib.registry.clock import now
@@ -22,10 +22,10 @@ from recalib.registry.models import WITH_CHAMPIONS
 from recalib.registry.records import Assessment, CohortRow, Model, MonitorRow
 from recalib.registry.traffic import Traffic
 
-_MONITOR = tables.monitors
-_COHORT = tables.cohorts
-_ASSESSMENT = tables.assessments
-_EVENT = tables.monitoring_events
+_MONITOR = monitoring_tables.monitors
+_COHORT = monitoring_tables.cohorts
+_ASSESSMENT = monitoring_tables.assessments
+_EVENT = monitoring_tables.monitoring_events
 _COLUMNS = columns_without(_MONITOR, "model_id", "state")
 _COHORT_COLUMNS = columns_without(_COHORT, "model_id", "version")
 #: What `count_late` and `adapt` change.

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Select, case, func, select
 
-from recalib.registry import tables
+from recalib.registry import monitoring_tables, tables
 from recalib.registry.base import Queries
 from recalib.registry.clock import now
 from recalib.registry.models import WITH_CHAMPIONS
 
-_MODEL, _ALIAS, _MONITOR = tables.models, tables.aliases, tables.monitors
-_TRAFFIC = tables.traffic
+_MODEL, _ALIAS, _MONITOR = tables.models, tables.aliases, monitoring_tables.monitors
+_TRAFFIC = monitoring_tables.traffic
 #: The state of a model without a champion.
 NO_CHAMPION = "uncalibrated"
 #: From the most to the least urgent.

@@ -12,22 +12,23 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Select, Table, delete, exists, func, null, or_, select, update
 
-from recalib.registry import tables
+from recalib.registry import monitoring_tables, tables
 from recalib.registry.clock import now
 from recalib.registry.registry import Registry
 from recalib.registry.transaction import Transaction
 
 _MODELS, _DATASETS, _CALIBRATORS = tables.models, tables.datasets, tables.calibrators
-_JOBS, _CAPTURES = tables.jobs, tables.captures
+_JOBS, _CAPTURES = tables.jobs, monitoring_tables.captures
 #: Resources of one kind that are looked up at once.
 _PAGE = 100
 #: Tables with rows of one version; those of `labels` are the many.
 _OF_VERSIONS = (
-    tables.traffic, tables.class_traffic, tables.cohorts, tables.assessments, tables.monitors,
-    tables.adaptations, tables.candidates, tables.calibrators,
+    monitoring_tables.traffic, monitoring_tables.class_traffic, monitoring_tables.cohorts,
+    monitoring_tables.assessments, monitoring_tables.monitors, monitoring_tables.adaptations,
+    monitoring_tables.candidates, tables.calibrators,
 )  # fmt: skip
 #: Tables with rows of one model that has no versions, data sets, captures and jobs left.
-_OF_MODELS = (tables.alias_changes, tables.monitoring_events, tables.logit_scales)
+_OF_MODELS = (tables.alias_changes, monitoring_tables.monitoring_events, tables.logit_scales)
 
 
 def purge(registry: Registry, older_than_seconds: float) -> int:

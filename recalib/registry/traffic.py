@@ -9,7 +9,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from sqlalchemy import Column, ColumnElement, Table, case, delete, select
 from sqlalchemy.dialects import postgresql, sqlite
 
-from recalib.registry import tables
+from recalib.registry import monitoring_tables
 from recalib.registry.array_parameters import unnest
 from recalib.registry.base import Queries
 from recalib.registry.records import Model
@@ -173,10 +173,10 @@ class _Counts(Queries, Generic[_Row]):
 class Traffic(_Counts[TrafficCount]):
     """Counts by segment and bin."""
 
-    _table, _row = tables.traffic, TrafficCount
+    _table, _row = monitoring_tables.traffic, TrafficCount
 
 
 class TrafficByClass(_Counts[ClassTrafficCount]):
     """Counts by predicted class."""
 
-    _table, _row = tables.class_traffic, ClassTrafficCount
+    _table, _row = monitoring_tables.class_traffic, ClassTrafficCount

@@ -35,7 +35,7 @@ import numpy as np
 from sqlalchemy import select
 
 import recalib
-from recalib.registry import Registry, tables
+from recalib.registry import Registry, monitoring_tables, tables
 from tests.end_to_end.programs import Programs, Server, until
 from tests.fitting.conftest import draw
 from tests.service.conftest import NPZ, npz
@@ -46,7 +46,7 @@ MODEL, _CLASSES = "digits", 4
 _PATH = f"/v1/models/{MODEL}"
 _ROWS, _TRUTH = draw(12, _CLASSES, 3.0, seed=7)
 _PATIENCE_SECONDS = 60.0
-_DIGEST, _DIGEST_BYTES = tables.labels.c.digest, 16
+_DIGEST, _DIGEST_BYTES = monitoring_tables.labels.c.digest, 16
 #: Pause between two operations of a kind. Each upload is measured by every metric, so that more
 #: operations would only cost processor time.
 _PAUSE_SECONDS = {

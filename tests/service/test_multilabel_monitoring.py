@@ -18,7 +18,7 @@ from sqlalchemy import update
 
 import recalib
 from recalib import Calibrator
-from recalib.registry import Model, tables
+from recalib.registry import Model, monitoring_tables
 from recalib.registry.job_kinds import REFIT
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from service.serving.logit_sampling import write_captures
@@ -312,7 +312,7 @@ def configure(service: Service, **settings: Any) -> None:
 def mature(service: Service) -> Model:
     """Let labels have arrived at once, and cohorts mature after a second; return the model."""
     with service.registry.transaction() as tx:
-        table = tables.labels
+        table = monitoring_tables.labels
         tx.connection.execute(update(table).values(labelled_at=table.c.predicted_at + 0.5))
         monitoring = tx.models.get("tagger").monitoring
         short = replace(monitoring, maturity_seconds=1.0)

@@ -17,7 +17,7 @@ from recalib.core.group_numbers import group_number
 from recalib.core.prediction_ids import summarise_predictions
 from recalib.drift.calibration_sums import left_closed_bins
 from recalib.drift.reference_histogram import reference_edges
-from recalib.registry import Model, MonitorRow, tables
+from recalib.registry import Model, MonitorRow, monitoring_tables
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from service.serving.logit_sampling import write_captures
 from tests.fitting.conftest import draw
@@ -182,7 +182,7 @@ def watched(service: Service, model: Model, *, copies: int, **more: Any) -> dict
     with service.registry.transaction() as tx:  # as if two minutes had passed
         declared = replace(model.monitoring, maturity_seconds=1.0, cohort_seconds=1.0)
         tx.models.set_monitoring("resnet", replace(declared, segments=("eu",)))
-        table = tables.labels
+        table = monitoring_tables.labels
         tx.connection.execute(update(table).values(labelled_at=table.c.predicted_at + 0.5))
         model = tx.models.get("resnet")
     watch(service.registry, model)
@@ -201,7 +201,7 @@ def test_short_cohorts_count_their_own_traffic(service: Service, seconds: float)
     with service.registry.transaction() as tx:  # as if two minutes had passed
         declared = replace(model.monitoring, maturity_seconds=1.0)
         tx.models.set_monitoring("resnet", declared)
-        table = tables.labels
+        table = monitoring_tables.labels
         tx.connection.execute(update(table).values(labelled_at=table.c.predicted_at + 0.5))
     watch(service.registry, model)
     report = service.client.get("/v1/models/resnet/monitoring").json()
@@ -251,9 +251,9 @@ def test_observations_recover_from_a_clock_set_back(service: Service, model: Mod
     def set_back(seconds: float) -> None:
         with service.registry.transaction() as tx:
             for table, names in (
-                (tables.labels, ("predicted_at", "labelled_at")),
-                (tables.traffic, ("started_at",)),
-                (tables.monitors, ("through", "assessed_at")),
+                (monitoring_tables.labels, ("predicted_at", "labelled_at")),
+                (monitoring_tables.traffic, ("started_at",)),
+                (monitoring_tables.monitors, ("through", "assessed_at")),
             ):
                 values = {name: table.c[name] + int(seconds) for name in names}
                 tx.connection.execute(update(table).values(**values))

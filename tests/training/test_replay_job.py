@@ -33,7 +33,7 @@ from recalib.registry import (
     MonitorRow,
     Registry,
     TrafficCount,
-    tables,
+    monitoring_tables,
 )
 from recalib.registry.job_kinds import REFIT, REPLAY
 from recalib.registry.monitors import Monitors
@@ -247,7 +247,7 @@ def live_predictions(
     ):
         cells.setdefault((int(at // 60 * 60), int(segment), int(bin)), []).append(confidence)
     right, came = columns["correct"].to_pylist(), columns["label_time"].to_pylist()
-    labels, table = {}, tables.labels
+    labels, table = {}, monitoring_tables.labels
     for k, hit in enumerate(right):
         if hit is not None:
             digest, segment = k.to_bytes(16, "big"), int(segments[k])

@@ -29,7 +29,7 @@ from recalib.registry import (
     MonitoringSettings,
     Registry,
     TrafficCount,
-    tables,
+    monitoring_tables,
 )
 from recalib.shift import ShadowState
 from service.serving.logit_sampling import _parquet, _Sample
@@ -194,7 +194,7 @@ class Stream:
 
     def _arrive(self, tx: Any, delay: float, version: int) -> None:
         """Set the arrival time of the newest labels to `delay` seconds after their predictions."""
-        table = tables.labels
+        table = monitoring_tables.labels
         tx.connection.execute(
             update(table)
             .where(table.c.labelled_at >= self.now - 1, table.c.version == version)
