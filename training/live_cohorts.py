@@ -34,6 +34,12 @@ class LiveCohort:
     #: Predictions of all segments by predicted class; None without watched classes.
     class_traffic: ClassTraffic | None
 
+    @property
+    def label_share(self) -> float:
+        """The share of the predictions of all segments that have a label in time."""
+        traffic = sum(int(np.sum(part.traffic)) for part in self.parts.values())
+        return len(self.labels.label) / max(traffic, len(self.labels.label), 1)
+
 
 @dataclass(frozen=True)
 class LiveCohorts:
@@ -72,11 +78,11 @@ class LiveCohorts:
     def add(self, registry: Registry, cohort: LiveCohort, served: Any) -> Assessment:
         """Add a cohort to the monitor; return the state after it."""
         class_rows, span = None, (cohort.start, cohort.end)
+        where = registry, self.model, self.version
         if self.assessor.classes:
-            where = self.model, self.version, cohort.labels, *span
-            class_rows = read_class_rows(registry, *where, self.assessor.classes)
-        promises = self.assessor.promises
-        promised = read_promised(registry, self.model, self.version, *span, promises)
+            class_rows = read_class_rows(*where, cohort.labels, *span, self.assessor.classes)
+        promises, share = self.assessor.promises, cohort.label_share
+        promised = read_promised(*where, *span, promises, label_share=share)
         traffic, times = cohort.class_traffic, {"now": self.now, "served": served}
         return self.assessor.add(*span, cohort.parts, class_rows, traffic, promised, **times)
 

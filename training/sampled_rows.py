@@ -58,19 +58,25 @@ def read_promised(
     start: float,
     end: float,
     promises: Promises,
+    *,
+    label_share: float = 1.0,
 ) -> dict[str, Cohort]:
     """Return whether predictions from `start` until before `end` keep the promises of a version.
 
     A prediction id has no set and no probabilities of other classes, so only predictions with
-    sampled logits count. Empty without promises or such predictions.
+    sampled logits count. Empty without promises or such predictions with a label.
+
+    Parameters
+    ----------
+    label_share: of the predictions of this time, with or without sampled logits. Files of logits
+        also have rows of other versions and times, so they do not tell it.
     """
     if not promises:
         return {}
     sample = read_labelled_sample(registry, model, version, start, end, max_rows=MAX_COHORT_ROWS)
-    if not sample.sampled:
+    if not len(sample):
         return {}
     p_nk = read_calibrator(registry, model, version).predict_float64(sample.logits)
     kept = kept_of(p_nk, sample.labels, promises)
-    return promised_cohorts(
-        promises, kept, sample.sampled, times=sample.times, groups=sample.groups
-    )
+    traffic = round(len(sample) / label_share)
+    return promised_cohorts(promises, kept, traffic, times=sample.times, groups=sample.groups)

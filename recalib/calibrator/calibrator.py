@@ -410,7 +410,7 @@ class Calibrator(SetPredictor):
 
     def _predict(self, logits: Floats, dtype: type[np.floating[Any]]) -> NDArray[Any]:
         step = max(1, _CHUNK // logits.shape[1])
-        if len(logits) <= step:
+        if 0 < len(logits) <= step:
             return self._predict_chunk(logits).astype(dtype, copy=False)
         result = np.empty(logits.shape, dtype)
         for start in range(0, len(logits), step):

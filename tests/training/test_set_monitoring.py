@@ -13,7 +13,7 @@ from recalib.registry import Registry
 from recalib.registry.alerts import next_command
 from recalib.registry.job_kinds import REFIT
 from tests.training.test_refit_job import shadowed, work
-from tests.training.watched import CAPTURING, a_champion, serve
+from tests.training.watched import CAPTURING, MATURITY, a_champion, serve
 from training.monitoring_job import watch
 from training.refit_job import request_refit
 from training.shadow_comparison import compare
@@ -41,6 +41,9 @@ def test_lost_coverage_is_found_in_captured_rows(registry: Registry) -> None:
     assert alert["confidence"] == pytest.approx(0.9)
     assert alert["accuracy"] < 0.85
     assert "the promised coverage is too high by" in alert["summary"]
+    # All predictions have labels; a file of logits is longer than a cohort here.
+    assert row.status["segments"]["(sets)"]["evidence"]["coverage"] == 1.0
+    assert "cannot be compared" not in row.status["reason"]
 
     # A candidate whose probabilities are no better may have the thresholds that repair the sets.
     shadowed(registry, model, CAPTURING, 30.0)
@@ -102,6 +105,20 @@ def test_refit_without_a_threshold_says_what_to_do(registry: Registry) -> None:
     assert command == "recalib monitoring resnet"
     assert champion is not None
     assert champion.version == 1
+
+
+def test_time_without_labels_does_not_stop_the_monitoring_of_promises(registry: Registry) -> None:
+    """Labels that come too late leave captured rows without any."""
+    model = a_champion(registry, CAPTURING, sets=True, max_risk=0.4)
+    rows = {"temperature": 3.0, "rows": 300, "seconds": 300}
+    serve(registry, model, ago=4_000, **rows, delay=MATURITY + 1)
+    serve(registry, model, ago=2_000, **rows, seed=2)
+    watch(registry, model)
+    with registry.reading() as tx:
+        row = tx.monitors.find(model, 1)
+    assert row is not None
+    assert set(row.status["segments"]) == {"(sets)", "(accepted)"}
+    assert row.status["segments"]["(sets)"]["evidence"]["labels"] == 300
 
 
 def test_without_captured_rows_sets_are_not_monitored(registry: Registry) -> None:

@@ -216,6 +216,7 @@ def serve(
     label: Callable[[NDArray[np.float32]], NDArray[np.int64]] | None = None,
     shares: Sequence[float] | None = None,
     state: ShadowState | None = None,
+    delay: float = 5.0,
 ) -> None:
     """Serve rows of true temperature `temperature`, with ids, labels and saved logits.
 
@@ -224,6 +225,7 @@ def serve(
     label: return the labels from the probabilities served, (rows, K), instead of true ones.
     shares: of the classes, instead of even ones.
     state: adapts the answers to label shift.
+    delay: of the labels, in seconds.
     """
     logits, truth = draw(
         rows if shares is None else 8 * rows, model.classes, temperature, seed=seed
@@ -260,7 +262,7 @@ def serve(
         digest = blob.commit()
     with registry.transaction() as tx:
         tx.labels.add(model, list(zip(read, truth.tolist(), strict=True)))
-        stream._arrive(tx, 5.0, version)
+        stream._arrive(tx, delay, version)
         tx.traffic.add(
             TrafficCount(model.id, version, int(start), 0, int(bin), int(count))
             for (start, bin), count in zip(cells, counts, strict=True)
