@@ -244,7 +244,8 @@ class Calibrator(SetPredictor):
     ) -> Evaluation[Any]:
         """Return metrics of the calibrated probabilities of labelled rows, by name.
 
-        The result is that of `recalib.evaluate(labels, calibrator.predict(values))`.
+        The result is that of `recalib.evaluate(labels, calibrator.predict(values))`; of a
+        calibrator with segments it is about `common`.
 
         Parameters
         ----------
@@ -303,7 +304,8 @@ class Calibrator(SetPredictor):
 
         This is the function that `mapInArrow` of Spark, `map_batches` of Ray and Polars,
         `map_partitions` of Dask and `create_function` of DuckDB take. A calibrator can be pickled;
-        each process has one session, with one thread.
+        each process has one session, with one thread. Of a calibrator with segments, the
+        probabilities are those of `common`.
 
         Parameters
         ----------

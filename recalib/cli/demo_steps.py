@@ -22,7 +22,6 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.table import Table
 
-from recalib.cli.demo_month import load_month
 from recalib.client import Client
 from recalib.core.packages import check_installed
 from recalib.errors import InputError, RecalibError
@@ -34,7 +33,7 @@ from recalib.reporting.terminal import metrics_table, print_json, progress, say
 _TRAINING_ROWS, _VALIDATION_ROWS = 80, 700
 _PATIENCE_SECONDS = 120
 _METRICS = ("accuracy", "nll", "ece")
-_PACKAGES = ("altair", "fastapi", "httpx2", "sklearn", "torch", "vl_convert")
+_PACKAGES = ("altair", "fastapi", "httpx2", "pyarrow", "sklearn", "torch", "vl_convert")
 
 
 #: Metrics by name, ``before`` and ``after``.
@@ -65,6 +64,8 @@ def run(*, keep: bool, json_output: bool, examples: Path | None = None) -> None:
                 calibrated, _ = _calibrate_through(url, name, held_out, test_split, at)
                 judged[name] = _measure(test_split, calibrated, _METRICS)
             if keep:
+                from recalib.cli.demo_month import load_month
+
                 load_month(url, folder, at)
         at("drawing")
         picture = _draw(folder, test, answer)

@@ -43,9 +43,10 @@ def export(
     """
     from recalib.api import load
     from recalib.files import write_atomically
-    from recalib.onnx_fusion.triton import write_repository
 
     if triton is not None and output is None:
+        from recalib.onnx_fusion.triton import write_repository
+
         if model is None and (source is not None or input != "logits"):
             accepted = "a classifier, for --from and --input"
             raise InputError("model", found="none", accepted=accepted)

@@ -74,8 +74,8 @@ def report(
     shifted = _parse_shifted_sets(shift or [])
     validation_data, test_data = [validation, *(add_validation or [])], [test, *(add_test or [])]
     sources = [validation_data, test_data, *([source] for source in shifted.values())]
-    read = (Path(item) for source in sources for item in source)
-    arguments.check_output_path("output", output, *read, suffix=".html")
+    inputs = (Path(item) for source in sources for item in source)
+    arguments.check_output_path("output", output, *inputs, suffix=".html")
     paths, names = local_paths(sources, cluster), arguments.split_names(segments)
     is_multilabel = task == "multilabel"
     if names is not None and (is_multilabel or paths is None):

@@ -45,7 +45,7 @@ def path(*parts: str) -> str:
 
 def idempotency_headers(key: str | None = None) -> dict[str, str]:
     """Return an idempotency key, by which the server recognises a repeated request."""
-    return {_IDEMPOTENCY_KEY: key or uuid4().hex}
+    return {_IDEMPOTENCY_KEY: uuid4().hex if key is None else key}
 
 
 def send(session: Session, request: Request, *, timeout: float | None = None) -> Flow[Response]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -274,3 +276,21 @@ def test_debug_shows_the_traceback(cli: Cli, at: int) -> None:
     assert (result.status, result.out) == (2, "")
     assert result.err.startswith("Traceback (most recent call last):\n")
     assert result.err.splitlines()[-1].startswith("error: data: found missing.npz")
+
+
+@pytest.mark.parametrize(
+    ("package", "command", "message"),
+    [
+        ("pyarrow", "demo", "demo: found no package pyarrow; accepted: pip install 'recalib[demo,"),
+        ("onnx", "export t.calib -o t.txt", "output: found t.txt; accepted: a name that ends in"),
+        ("onnx", "export t.calib", "output: found neither; accepted: one of --output and --triton"),
+    ],
+)
+def test_packages_are_needed_after_valid_options(package: str, command: str, message: str) -> None:
+    """Options are checked first, and a missing package is named with all that the command needs."""
+    code = f"import sys\nsys.modules[{package!r}] = None\nfrom recalib.cli import main\nmain()"
+    result = subprocess.run(
+        [sys.executable, "-c", code, *command.split()], capture_output=True, text=True, check=False
+    )
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"error: {message}")
