@@ -52,13 +52,14 @@ class LabelledSample:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def answers(self, calibrator: Calibrator) -> Floats:
-        """Return the answers that were given, (N, K), from the calibrator of the version.
+    def answers(self, calibrator: Calibrator, *, given: bool = True) -> Floats:
+        """Return the answers of a version, (N, K), as they were given; or not adapted.
 
         Offsets of a segment that the model does not declare are missing: ids do not have it.
         """
         p_nk = calibrator.predict_float64(self.logits, calibrator.offsets_of_values(self.segments))
-        return answers_given(p_nk, self.adaptations, self.states) if self.states else p_nk
+        is_adapted = given and self.states
+        return answers_given(p_nk, self.adaptations, self.states) if is_adapted else p_nk
 
 
 def read_labelled_sample(
@@ -142,11 +143,11 @@ def read_newest_logits(registry: Registry, files: list[Capture], rows: int) -> N
 def brier_scores(
     calibrator: Calibrator, rows: LabelledSample, *, given: bool = False
 ) -> NDArray[np.float64]:
-    """Return Σ_k (p_k − 1[k = y])² of each row, (N,) in [0, 2]; of the answers that were `given`.
+    """Return Σ_k (p_k − 1[k = y])² of each row, (N,) in [0, 2]; of `LabelledSample.answers`.
 
     Of multilabel rows, it is the mean over labels of this score of two classes, 2 (p − y)².
     """
-    errors = rows.answers(calibrator) if given else calibrator.predict_float64(rows.logits)
+    errors = rows.answers(calibrator, given=given)
     if rows.labels.ndim == 2:
         squares: NDArray[np.float64] = 2 * ((errors - rows.labels) ** 2).mean(axis=1)
     else:

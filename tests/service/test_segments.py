@@ -32,7 +32,7 @@ from tests.service.test_grpc_inference import tensor as v2_tensor
 from tests.service.test_grpc_inference import values
 from tests.service.test_grpc_workflow import array, question
 from tests.service.test_inference import tensor
-from training.logit_samples import read_labelled_sample
+from training.logit_samples import brier_scores, read_labelled_sample
 
 pytestmark = pytest.mark.sqlite_only
 
@@ -144,6 +144,9 @@ def test_kept_logits_have_the_answers_that_were_given(served: Service) -> None:
     given = by_country().predict(sample.logits.astype(np.float64), sample.segments)
     np.testing.assert_allclose(sample.answers(by_country()), given, atol=1e-12)
     assert np.abs(given - by_country().predict(sample.logits)).max() > 0.02
+    # Alerts compare an earlier champion by the same offsets, though it has not given the answers.
+    scores = ((given - np.eye(4)[sample.labels]) ** 2).sum(axis=1)
+    np.testing.assert_allclose(brier_scores(by_country(), sample), scores, atol=1e-12)
 
 
 def test_what_has_no_segments_is_refused(served: Service, rpc: Rpc) -> None:
