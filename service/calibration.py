@@ -110,9 +110,9 @@ async def calibrate_batch(
     Raises
     ------
     InputError: raised by `decode`; `top_k` or `ids` is out of range; a group without `ids`; `sets`
-        or `accepted` of a version without thresholds, or `intervals` of another map than
-        venn_abers; a multilabel model gets `top_k`, or a segment without `ids`; the values are not
-        what `input` says, or their number of classes is not the model's.
+        or `accepted` of a version without thresholds, or `intervals` of another map than venn_abers
+        or of a version with segments; a multilabel model gets `top_k`, or a segment without `ids`;
+        the values are not what `input` says, or their number of classes is not the model's.
     TooLargeError: more than `max_rows` rows.
     LimitedError: the caller exceeds its rows per second.
     """

@@ -58,13 +58,12 @@ def handlers(settings: Settings) -> dict[str, Callable[..., None]]:
     """Return the handler of each kind of job."""
     policy = ClusterPolicy(settings.cluster or None, settings.cluster_bytes)
     return {
+        **HANDLERS,
         BATCH: partial(run_batch, policy=policy),
         EVALUATE: partial(run_evaluation, policy=policy),
         FIT: partial(run_fit, policy=policy),
         MONITOR: partial(run_monitor, links=Links.of(settings)),
         PUBLISH: partial(run_publish, policy=policy),
-        REFIT: run_refit,
-        REPLAY: run_replay,
         TRAIN: partial(
             run_training,
             folder=settings.resolved_training_data,

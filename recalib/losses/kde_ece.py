@@ -33,7 +33,7 @@ class KernelError(BatchLoss, Regulariser):
     of order 1/h. With ten classes and in batches of 64 and 128, the gradient of β times this loss
     is longer than that of cross-entropy for β = .3 and h = .001, and for β = 1 and h = .01; it then
     depends on which of a few rows is nearest, and a network learns less or nothing. With the
-    default and β = 1 it is half as long (`python -m benchmarks.training.first_steps`).
+    default and β = 1 it is half as long (`tests/losses/test_first_steps.py`).
 
     Use it where the canonical error of few classes is trained on, without bins.
 

@@ -69,7 +69,7 @@ async def _page(
         chosen=chosen | set(first if error is None else ()), baseline=baseline, segments=segments,
         most=MAX_VERSIONS,
         evaluations=found.items, metrics={item.id: _metrics(item) for item in found.items},
-        next_cursor=found.next_cursor, **({"key": key} if key else {}),
+        next_cursor=found.next_cursor, key=key,
     )  # fmt: skip
 
 

@@ -45,7 +45,12 @@ _OF_ALL = ("jobs", "training", "audit", "keys", "server")
 
 
 def page(
-    visit: Visit, template: str, *, error: RecalibError | None = None, **values: Any
+    visit: Visit,
+    template: str,
+    *,
+    error: RecalibError | None = None,
+    key: str | None = None,
+    **values: Any,
 ) -> Response:
     """Return a page for a visit.
 
@@ -53,14 +58,13 @@ def page(
     ----------
     template: the name of its file, without the ending.
     error: why what the page asked for was refused; the page shows it.
+    key: idempotency key of a form, by default a new one: a repetition of its request has no effect.
     values: what the template needs, besides what all pages have.
     """
     status, text = 200, ""
     if error is not None:
         log_failure(error)
         (status, _), text = status_of(error), str(error)
-    # Of a form: a repetition of its request has no effect.
-    values.setdefault("key", uuid.uuid4().hex)
     content = (
         _environment()
         .get_template(f"{template}.html")
@@ -75,6 +79,7 @@ def page(
             form_token=visit.form_token,
             library=recalib.__version__,
             error=text,
+            key=key or uuid.uuid4().hex,
             **values,
         )
     )

@@ -42,7 +42,7 @@ def model_metadata(
     shapes = {OUTPUT: [-1, card.classes], IDS: [-1]}  # ids are returned only on request
     if card.sets is not None:
         shapes[SETS] = [-1, card.classes]
-    if card.map == VennAbers.name:
+    if card.map == VennAbers.name and card.segments is None:
         shapes[INTERVALS] = [-1, card.classes, 2]
     if card.rejection is not None:
         shapes[ACCEPTED] = [-1]

@@ -171,7 +171,7 @@ def batch_of(values: Floats, parameters: Mapping[str, Any], outputs: Container[s
     ------
     InputError: the parameter `input`, `segment` or `group` is not valid.
     """
-    kind = parameters.get("input", INPUT)
+    kind = parameters.get("input", "logits")
     if kind not in ("logits", "probabilities"):
         raise InputError(
             "parameters.input", found=repr(kind)[:80], accepted="logits or probabilities"

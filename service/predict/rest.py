@@ -77,7 +77,7 @@ _DOCUMENTED: dict[str, Any] = {
         query_parameter(
             "intervals",
             "Whether to return the Venn-Abers interval [p0, p1] of each probability, too, "
-            "(N, K, 2). Only of a version of the map venn_abers.",
+            "(N, K, 2). Only of a version of the map venn_abers, without segments.",
             **_FLAG,
         ),
         query_parameter(

@@ -2,7 +2,7 @@
 
 The probability is the monitored one: the confidence, or P(y = 1) of two classes (`Target`). A
 request only buffers its probabilities; the monitored ones are computed for thousands of requests at
-once. `python -m benchmarks.traffic` measures both.
+once.
 """
 
 from __future__ import annotations

@@ -172,6 +172,23 @@ def test_what_has_no_segments_is_refused(served: Service, rpc: Rpc) -> None:
     assert Calibrator.from_bytes(content).parameters.keys() == {"temperature", OFFSETS}
 
 
+def test_v2_offers_no_intervals_of_a_version_with_segments(ready: Service) -> None:
+    """Intervals are of the common map of Venn-Abers."""
+    logits, labels = draw(1_000, 4, 3.0, seed=9)
+    common = recalib.fit(logits, labels, map="venn_abers")
+    country = np.where(np.arange(1_000) % 2, "FR", "DE")
+    publish(ready, common)
+    publish(ready, recalib.fit_segments(common, logits, labels, country))
+    offered = [
+        {item["name"] for item in ready.client.get(url).json()["outputs"]}
+        for url in ("/v2/models/digits/versions/2", "/v2/models/digits/versions/3")
+    ]
+    assert offered[0] - offered[1] == {"intervals"}
+    body = {"inputs": [tensor(LOGITS.tolist(), shape=[2, 4])], "outputs": [{"name": "intervals"}]}
+    answer = ready.client.post("/v2/models/digits/versions/3/infer", json=body)
+    assert (answer.status_code, "with segments" in answer.text) == (400, True)
+
+
 def test_file_with_two_columns_or_offsets_that_overflow_is_refused() -> None:
     logits, labels = draw(1_000, 4, 3.0, seed=9)
     country = np.where(np.arange(1_000) % 2, "FR", "DE")
