@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import tempfile
 from collections.abc import Callable, Collection
 from contextlib import ExitStack
@@ -145,8 +146,7 @@ def _statistics(path: Path) -> dict[str, Any]:
 def _copy(path: Path, blob: BlobWriter) -> BlobWriter:
     """Copy a file to a blob; return the blob."""
     with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            blob.write(chunk)
+        shutil.copyfileobj(file, blob, _CHUNK)
     return blob
 
 

@@ -63,6 +63,7 @@ class _Answer:
         return self.status is None or self.status >= 500 or self.status in _ABSENT_STATUSES
 
 
+@dataclass(eq=False)
 class WebhookSender:
     """Sends due deliveries.
 
@@ -72,10 +73,9 @@ class WebhookSender:
     max_attempts: attempts after which a delivery is dead, or a webhook disabled.
     """
 
-    def __init__(self, registry: Registry, allowed: AllowedTargets, max_attempts: int) -> None:
-        self._registry = registry
-        self._allowed = allowed
-        self._max_attempts = max_attempts
+    registry: Registry
+    allowed: AllowedTargets
+    max_attempts: int
 
     async def run(self, stop: threading.Event, poll_seconds: float) -> None:
         """Deliver until `stop` is set."""
@@ -99,10 +99,10 @@ class WebhookSender:
 
     def claim(self) -> WebhookLease | None:
         """Claim a webhook with due deliveries, or return None."""
-        with self._registry.reading() as tx:  # cheaper than a transaction that writes
+        with self.registry.reading() as tx:  # cheaper than a transaction that writes
             if not tx.webhooks.are_due():
                 return None
-        with self._registry.transaction() as tx:
+        with self.registry.transaction() as tx:
             return tx.webhooks.claim(_LEASE_SECONDS)
 
     async def deliver(self, lease: WebhookLease, stop: threading.Event) -> None:
@@ -133,8 +133,8 @@ class WebhookSender:
         }
         try:
             async with asyncio.timeout(_REQUEST_SECONDS):
-                parts = check_url(webhook.url, self._allowed)
-                addresses = await asyncio.to_thread(resolve, parts, self._allowed)
+                parts = check_url(webhook.url, self.allowed)
+                addresses = await asyncio.to_thread(resolve, parts, self.allowed)
                 return await _post(parts, addresses[:_MAX_ADDRESSES], headers, body)
         except InputError as error:
             return _Answer(None, str(error))
@@ -143,8 +143,8 @@ class WebhookSender:
 
     def _record(self, lease: WebhookLease, delivery: DueDelivery, answer: _Answer) -> None:
         event_id, webhook = delivery.event.id, lease.webhook
-        status, error, attempts = answer.status, answer.error, self._max_attempts
-        with self._registry.transaction() as tx:
+        status, error, attempts = answer.status, answer.error, self.max_attempts
+        with self.registry.transaction() as tx:
             if status is None or answer.is_absent:
                 tx.webhooks.record_absence(lease, event_id, status, error, attempts)
             elif answer.is_accepted:
@@ -164,7 +164,7 @@ class WebhookSender:
             )
 
     def _release(self, lease: WebhookLease) -> None:
-        with self._registry.transaction() as tx:
+        with self.registry.transaction() as tx:
             tx.webhooks.release(lease)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -115,6 +116,7 @@ def limit_body(
     return limited
 
 
+@dataclass(eq=False)
 class LimitedBody:
     """A `receive` that raises an error if the body is too large.
 
@@ -127,21 +129,14 @@ class LimitedBody:
     has_arrived: whether the whole body is there, so that no call waits.
     """
 
-    def __init__(
-        self,
-        receive: Receive,
-        announced: int | None,
-        limit: _Limit,
-        lowest: int,
-        exchange: Exchange,
-        has_arrived: bool,
-    ) -> None:
-        self._receive = receive
-        self._has_arrived = has_arrived
-        self._announced = announced
-        self._limit = limit
-        self._lowest = lowest
-        self._exchange = exchange
+    receive: Receive
+    announced: int | None
+    limit: _Limit
+    lowest: int
+    exchange: Exchange
+    has_arrived: bool
+
+    def __post_init__(self) -> None:
         self._body: Body | None = None
         self._parts = bytearray()  # and not a list: a part can be a single byte
         self._size = 0
@@ -151,7 +146,7 @@ class LimitedBody:
 
     def count(self, bodies: BodyBudget) -> None:
         """Keep the body in memory, and count it."""
-        self._body = bodies.open(self._exchange.caller, self._evict)
+        self._body = bodies.open(self.exchange.caller, self._evict)
 
     async def __call__(self) -> Message:
         """Return the next message.
@@ -161,15 +156,15 @@ class LimitedBody:
         TooLargeError: the body exceeds its limit.
         UnavailableError: there is no memory for it.
         """
-        if self._announced is not None and self._announced > self._lowest:
-            raise _too_large(self._announced, self._limit, self._exchange, "")
+        if self.announced is not None and self.announced > self.lowest:
+            raise _too_large(self.announced, self.limit, self.exchange, "")
         body = self._body
         while True:
             message = await self._next_message()
             part = message.get("body", b"")
             self._size += len(part)
-            if self._size > self._lowest:
-                raise _too_large(self._size, self._limit, self._exchange, "over ")
+            if self._size > self.lowest:
+                raise _too_large(self._size, self.limit, self.exchange, "over ")
             if body is None or message["type"] != "http.request":
                 return message
             body.receive(len(part))
@@ -186,14 +181,14 @@ class LimitedBody:
 
     async def _next_message(self) -> Message:
         if self._body is None:
-            return await self._receive()
+            return await self.receive()
         message: Message = {}
-        if self._has_arrived:  # no eviction has to end a wait
-            message = await self._receive()
+        if self.has_arrived:  # no eviction has to end a wait
+            message = await self.receive()
         else:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(None) as self._wait:
-                    message = await self._receive()
+                    message = await self.receive()
         if self._is_evicted:
             raise UnavailableError(MEMORY_IN_USE)
         return message

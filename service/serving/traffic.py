@@ -11,6 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
@@ -77,24 +78,18 @@ class _ServingSettings:
             self.classes = watched_indices(monitoring.classes, self.count, self._labels)
 
 
+@dataclass(eq=False)
 class Stream:
     """Traffic of one version. Thread-safe."""
 
-    def __init__(
-        self,
-        traffic: Traffic,
-        settings: _ServingSettings,
-        model: int,
-        version: int,
-        edges: Any,
-        target: Target,
-    ) -> None:
-        self.model = model
-        self.version = version
-        self._traffic = traffic
-        self._settings = settings
-        self._edges = edges
-        self._target: Target = target
+    traffic: Traffic
+    settings: _ServingSettings
+    model: int
+    version: int
+    edges: Any
+    target: Target
+
+    def __post_init__(self) -> None:
         self._lock = threading.Lock()
         #: By segment, start of the bucket and kind of rows: arrays of a list have one width.
         self._buffer: dict[tuple[int, int, _Kind], list[Floats]] = {}
@@ -106,12 +101,12 @@ class Stream:
 
     def segment_of(self, name: str) -> int:
         """Return the number of a segment; 0 for an undeclared segment."""
-        return self._settings.segments.get(name, 0)
+        return self.settings.segments.get(name, 0)
 
     def keep(self, ids: Sequence[str | None], logits: Floats) -> None:
         """Capture the logits of a share of predictions, as the settings of the model require."""
-        if self._settings.capture > 0:
-            self._traffic.captures.keep(self.model, self._settings.capture, ids, logits)
+        if self.settings.capture > 0:
+            self.traffic.captures.keep(self.model, self.settings.capture, ids, logits)
 
     def add(self, probabilities: Floats, segment: int = 0) -> None:
         """Count a batch of predictions at the current time.
@@ -136,7 +131,7 @@ class Stream:
         confidences: its probability, (N,).
         """
         column = np.array(confidences)
-        if self._settings.classes:
+        if self.settings.classes:
             self._buffer_rows("classes", np.column_stack([drawn, column]), segment)
         else:
             self._buffer_rows("monitored", column[:, None], segment)
@@ -145,7 +140,7 @@ class Stream:
         """Keep the first few rows of each interval: what the model's logits look like."""
         if self._sample is None:
             self._sample = logits[:_SAMPLED_ROWS].copy()
-            self._traffic.note(self)
+            self.traffic.note(self)
 
     def take_spreads(self) -> list[int]:
         """Remove the sampled rows; return their spreads, unless they look like probabilities."""
@@ -155,13 +150,13 @@ class Stream:
         return spread_bins(sample).tolist()
 
     def _buffer_rows(self, kind: _Kind, rows: Floats, segment: int) -> None:
-        seconds = self._traffic.bucket_seconds, self._settings.cohort_seconds
+        seconds = self.traffic.bucket_seconds, self.settings.cohort_seconds
         key = (segment, bucket_start(time.time(), *seconds), kind)
         with self._lock:
             buffer = self._buffer.get(key)
             if buffer is None:
                 buffer = self._buffer[key] = []
-                self._traffic.note(self)
+                self.traffic.note(self)
             buffer.append(rows)
             self._buffered += 1
             if self._buffered >= _MAX_BUFFERED:
@@ -173,7 +168,7 @@ class Stream:
             self._fold()
             totals, self._totals = self._totals, {}
             class_totals, self._class_totals = self._class_totals, {}
-        watched = self._settings.classes
+        watched = self.settings.classes
         by_class = {
             (index, bucket): values[:, index]
             for bucket, values in class_totals.items()
@@ -184,8 +179,8 @@ class Stream:
 
     def _reduce(self, probabilities: Floats) -> tuple[_Kind, Floats]:
         """Return the monitored (N, 1); predicted classes and confidences if some are watched."""
-        if not self._settings.classes:
-            monitored = monitored_probabilities(probabilities, self._target)
+        if not self.settings.classes:
+            monitored = monitored_probabilities(probabilities, self.target)
             return "monitored", monitored.astype(probabilities.dtype, copy=False)[:, None]
         predicted = probabilities.argmax(axis=1)
         confidences = probabilities[np.arange(len(predicted)), predicted]
@@ -202,10 +197,10 @@ class Stream:
             if kind == "classes":
                 errors = np.maximum(monitored, 1 - monitored)
                 predicted = rows[:, 0].astype(np.intp)
-                _add(self._class_totals, bucket, predicted, errors, self._settings.count)
-                monitored = values_of_predicted_class(monitored, predicted, self._target)
-            bins = left_closed_bins(self._edges, monitored)
-            _add(self._totals, (segment, bucket), bins, monitored, len(self._edges) + 1)
+                _add(self._class_totals, bucket, predicted, errors, self.settings.count)
+                monitored = values_of_predicted_class(monitored, predicted, self.target)
+            bins = left_closed_bins(self.edges, monitored)
+            _add(self._totals, (segment, bucket), bins, monitored, len(self.edges) + 1)
 
 
 def _add(

@@ -6,7 +6,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torch import nn
 from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer
@@ -54,19 +54,3 @@ def learning_rate(part: Optimiser, epoch: float, epochs: int, step: float) -> fl
     # Rounding must not delay a milestone by a step.
     count = bisect_right(sorted(part.milestones), epoch + 1e-9)
     return float(part.rate * part.factor**count)
-
-
-def clip_gradients(fabric: Fabric, network: Any, optimiser: Any, max_norm: float | None) -> None:
-    """Scale the gradients of a step down to an ℓ2 norm of at most `max_norm`; None: do nothing.
-
-    This is `torch.nn.utils.clip_grad_norm_`, after the scaling of mixed precision is undone. A
-    gradient that is not finite is no error here: the check would make an accelerator wait.
-    """
-    if max_norm is not None:
-        fabric.clip_gradients(network, optimiser, max_norm=max_norm, error_if_nonfinite=False)
-
-
-def set_rate(optimiser: Optimizer, rate: float) -> None:
-    """Set the learning rate of the next step."""
-    for group in optimiser.param_groups:
-        group["lr"] = rate

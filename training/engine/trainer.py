@@ -16,7 +16,7 @@ from recalib.recipe import Recipe
 from training.engine.averaging import WeightAverage
 from training.engine.divergence import DivergedError
 from training.engine.objective import LossSum
-from training.engine.optimizer import clip_gradients, learning_rate, set_rate
+from training.engine.optimizer import learning_rate
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -47,7 +47,8 @@ class Trainer:
     def schedule(self, epoch: float, step: float) -> float:
         """Set the learning rate of a step, and return it; as `learning_rate`."""
         rate = learning_rate(self.recipe.optimiser, epoch, self.recipe.epochs, step)
-        set_rate(self.optimiser, rate)
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate
         return rate
 
     def backward(self, loss: Tensor) -> None:
@@ -57,7 +58,12 @@ class Trainer:
 
     def step(self) -> None:
         """Change the weights by the gradients of a step."""
-        clip_gradients(self.fabric, self.network, self.optimiser, self.recipe.clip_norm)
+        if (norm := self.recipe.clip_norm) is not None:
+            # As `clip_grad_norm_` of torch, after the scaling of mixed precision is undone. A
+            # gradient that is not finite is no error here: the check would make an accelerator
+            # wait.
+            clip = self.fabric.clip_gradients
+            clip(self.network, self.optimiser, max_norm=norm, error_if_nonfinite=False)
         self.optimiser.step()
         self.optimiser.zero_grad()
         if self.average is not None:

@@ -234,25 +234,19 @@ class _Progress:
         self._fractions[number] = 1.0
 
 
+@dataclass
 class _TrialWatcher:
     """A watcher of one trial: in this process, or in one that runs trials."""
 
-    def __init__(
-        self,
-        check: Callable[[], object],
-        report: Callable[[int, Position | dict[str, Any]], object],
-        number: int,
-    ) -> None:
-        self._check, self._report, self._number = check, report, number
-
-    def check(self) -> None:
-        self._check()
+    check: Callable[[], None]
+    report: Callable[[int, Position | dict[str, Any]], None]
+    number: int
 
     def at(self, position: Position) -> None:
-        self._report(self._number, position)
+        self.report(self.number, position)
 
     def epoch_over(self, history: list[dict[str, Any]]) -> None:
-        self._report(self._number, history[-1])
+        self.report(self.number, history[-1])
 
 
 class _Process(NamedTuple):
