@@ -29,7 +29,7 @@ def test_predictions_by_numpy_are_those_of_onnxruntime(
         warnings.simplefilter("ignore", RecalibWarning)
         calibrator = recalib.fit(logits, labels, name)
     expected = calibrator.predict(rows)
-    monkeypatch.setattr(module, "_has_onnxruntime", lambda: False)
+    monkeypatch.setattr(module, "has_onnxruntime", lambda: False)
     difference = np.abs(calibrator.predict(rows) - expected)
     if name == "venn_abers":
         difference = np.sort(difference, axis=None)[: int(0.99 * difference.size)]

@@ -5,19 +5,20 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import numpy as np
-import safetensors
-import safetensors.numpy
 from numpy.typing import ArrayLike, NDArray
 
-from recalib.calibrator.ort_sessions import shared_session
+from recalib.calibrator.file_bytes import parameter_file, read_parameter_file
+from recalib.calibrator.graph import onnx_graph
+from recalib.calibrator.notebook import calibrator_table
+from recalib.calibrator.ort_sessions import CalibratorSession, has_onnxruntime
+from recalib.calibrator.reference import predict_by_numpy
 from recalib.calibrator.segments import OFFSETS, adjust, check_offsets, offsets_of
-from recalib.core.array_bytes import array_digest, read_arrays
 from recalib.core.arrays import (
     RESEMBLANCE_HINT,
     Floats,
@@ -29,49 +30,27 @@ from recalib.core.arrays import (
 )
 from recalib.core.card import Card, Rejection
 from recalib.core.class_names import as_class_scores, class_indices, like
-from recalib.core.html_table import html_table
-from recalib.core.inputs import (
-    as_array,
-    check_index,
-    counted_rows,
-    score_matrix,
-)
+from recalib.core.inputs import as_array, check_index, counted_rows, score_matrix
 from recalib.core.label_arrays import check_label_scores, label_log_odds, label_resemblance
 from recalib.core.options import check_choice, configure
-from recalib.core.packages import is_installed, optional_packages
 from recalib.errors import CorruptError, InputError, RecalibWarning
 from recalib.files import write_atomically
 from recalib.maps import MAPS, Map, Parameters, card_options
 from recalib.maps.labels import LABEL_MAPS
-from recalib.maps.venn_abers import VennAbers
-from recalib.ops import NumpyOps
 from recalib.ops.base import Array, Ops
-from recalib.sets.conformal import check_thresholds, set_members
+from recalib.sets.conformal import check_thresholds
 from recalib.sets.predictor import SetPredictor
-from recalib.sets.rejection import accepted_rows, resolve_rejection
-from recalib.sets.venn_abers import intervals
+from recalib.sets.rejection import resolve_rejection
 
 if TYPE_CHECKING:
     from recalib.metrics.evaluation import Evaluation
     from recalib.torch import CalibratorModule
 
-#: Larger files are rejected, so that a hostile header cannot allocate much memory.
-_MAX_FILE_BYTES = 2**30
-
-_REFERENCE = NumpyOps()
-
 #: Batches up to this size are computed in float64 NumPy: a call of onnxruntime takes 20 us between
 #: other work, and 9 us in a tight loop.
 SMALL_BATCH = 256
 
-#: Elements that NumPy computes at a time: a map makes several arrays, which stay in the processor's
-#: cache.
-_CHUNK = 65_536
-
 _OUTPUTS = ("probabilities",)
-
-#: Numbers of a parameter that a notebook shows.
-_MAX_NUMBERS = 10
 
 _Input = Literal["logits", "probabilities"]
 
@@ -99,11 +78,7 @@ class Calibrator(SetPredictor):
 
     def __init__(self, parameters: Parameters, card: Card) -> None:
         self.card = card
-        #: Options of the session; 0 threads means one for each core.
-        self._threads, self._shares_memory = 0, False
-        #: The process that created the session, and the session.
-        self._session: tuple[int, Any] | None = None
-        self._is_copy = False
+        self._session = CalibratorSession()
         self.parameters = {name: np.asarray(v, np.float64) for name, v in parameters.items()}
         try:
             maps: Mapping[str, type[Map]] = LABEL_MAPS if self.is_multilabel else MAPS
@@ -137,16 +112,7 @@ class Calibrator(SetPredictor):
         return f"<Calibrator {self.card.map} of {self.card.classes} classes>"
 
     def _repr_html_(self) -> str:
-        card = self.card
-        rows = {
-            "objective": card.objective,
-            "classes": f"{card.classes}",
-            "input": card.input,
-            "fitted on": f"{card.data.rows} rows, {card.created_at}",
-            **{f"parameter {name}": _summary(value) for name, value in self.parameters.items()},
-        }
-        notes = (*card.fit.bounds_reached, *card.fit.warnings)
-        return html_table(f"Calibrator {card.map}: {self.map.summary}", (), rows.items(), notes)
+        return calibrator_table(self)
 
     def __eq__(self, other: object) -> bool:
         """Return whether card and parameters are equal."""
@@ -160,11 +126,8 @@ class Calibrator(SetPredictor):
         return hash(self.card.to_json())
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the attributes without the session, which each process creates for itself.
-
-        A copy runs on one thread: engines have a process or a thread for each core.
-        """
-        return vars(self) | {"_session": None, "_is_copy": True, "_threads": 1}
+        """Return the attributes with a session of their own, as `CalibratorSession` says."""
+        return vars(self) | {"_session": copy(self._session)}
 
     def predict(self, values: Any, segments: Any = None, *, input: _Input | None = None) -> Any:
         """Return calibrated probabilities, (N, K), as an array, or as a data frame of one.
@@ -374,7 +337,7 @@ class Calibrator(SetPredictor):
         """
         if offsets is not None:
             return adjust(self.predict_float32(logits), offsets)
-        if logits.size <= SMALL_BATCH or not _has_onnxruntime():
+        if logits.size <= SMALL_BATCH or not has_onnxruntime():
             return self.predict_rounded(logits)
         feed = {"logits": logits.astype(np.float32, copy=False)}
         return self.session.run(_OUTPUTS, feed)[0]
@@ -403,26 +366,12 @@ class Calibrator(SetPredictor):
         self, logits: Floats, offsets: NDArray[np.float64] | None = None
     ) -> NDArray[np.float64]:
         """Return probabilities in float64 by NumPy for checked logits: the reference."""
-        result = self._predict(logits, np.float64)
+        result = predict_by_numpy(self, logits, np.float64)
         return result if offsets is None else adjust(result, offsets)
 
     def predict_rounded(self, logits: Floats) -> NDArray[np.float32]:
         """Return `predict_float64` rounded to float32, in half of its memory."""
-        return self._predict(logits, np.float32)
-
-    def _predict(self, logits: Floats, dtype: type[np.floating[Any]]) -> NDArray[Any]:
-        step = max(1, _CHUNK // logits.shape[1])
-        if 0 < len(logits) <= step:
-            return self._predict_chunk(logits).astype(dtype, copy=False)
-        result = np.empty(logits.shape, dtype)
-        for start in range(0, len(logits), step):
-            rows = slice(start, start + step)
-            result[rows] = self._predict_chunk(logits[rows])
-        return result
-
-    def _predict_chunk(self, logits: Floats) -> NDArray[np.float64]:
-        masked = self.apply_mask(_REFERENCE, logits.astype(np.float64, copy=False))
-        return np.asarray(self.map.probabilities(_REFERENCE, masked, self.parameters))
+        return predict_by_numpy(self, logits, np.float32)
 
     def to_onnx(self, *, probabilities_only: bool = False) -> bytes:
         """Return the map as an ONNX graph: `logits` float32 [N, K] to `probabilities`.
@@ -439,24 +388,7 @@ class Calibrator(SetPredictor):
         InputError: a calibrator with segments; `common` has a graph.
         """
         self._check_common("graph")
-        with optional_packages("to_onnx"):
-            from recalib.ops.onnx_ops import OnnxOps
-
-        ops = OnnxOps()
-        constants = self.map.constants(ops, self.parameters)
-        logits = self.apply_mask(ops, ops.input("logits"))
-        output = self.map.probabilities(ops, logits, constants)
-        classes, others = self.card.classes, {}
-        if self.card.sets is not None and not probabilities_only:
-            masked = ops.is_masked(logits)
-            others["sets"] = set_members(ops, output, masked, classes, self.card.sets)
-        if self.card.rejection is not None and not probabilities_only:
-            others["accepted"] = accepted_rows(ops, output, self.card.rejection)
-        if isinstance(self.map, VennAbers) and not probabilities_only:
-            others["intervals"] = intervals(ops, self.map, logits, constants)
-        metadata = [("recalib.core.card", self.card.to_json())]
-        model = ops.model(output, classes=classes, **others, metadata=metadata)
-        return model.SerializeToString()
+        return onnx_graph(self, probabilities_only=probabilities_only)
 
     def to_torch(self, *, input: _Input | None = None) -> CalibratorModule:
         """Return the map as a `torch.nn.Module`; see `recalib.torch.CalibratorModule`.
@@ -489,28 +421,7 @@ class Calibrator(SetPredictor):
 
         Copies from pickles share the session of equal copies in the process.
         """
-        process = os.getpid()
-        if self._session is None or self._session[0] != process:  # also after a fork
-            create = self._create_session
-            if self._is_copy:
-                digest = array_digest(self.card.to_json(), self.parameters)
-                key = (process, digest, self._threads, self._shares_memory)
-                self._session = process, shared_session(key, create)
-            else:
-                self._session = process, create()
-        return self._session[1]
-
-    def _create_session(self) -> Any:
-        from recalib.calibrator.ort import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = self._threads
-        if self._shares_memory:
-            _share_memory()
-            options.add_session_config_entry("session.use_env_allocators", "1")
-        providers = ["CPUExecutionProvider"]
-        graph = self.common.to_onnx(probabilities_only=True)  # a session computes all outputs
-        return onnxruntime.InferenceSession(graph, options, providers=providers)
+        return self._session.get(self)
 
     def configure_session(self, threads: int) -> None:
         """Run the session on `threads` threads with memory shared between sessions.
@@ -518,29 +429,16 @@ class Calibrator(SetPredictor):
         A server uses one thread because it has several processes. A session's own memory would
         grow to the size of its largest batch and keep it; sessions configured here share one arena.
         """
-        self._threads, self._shares_memory = threads, True
+        self._session.threads, self._session.shares_memory = threads, True
 
     def to_bytes(self) -> bytes:
         """Return the parameter file's bytes: safetensors with the card in its metadata."""
-        arrays = {name: np.asarray(value, order="C") for name, value in self.parameters.items()}
-        card = self.card.to_json()
-        metadata = {"card": card, "sha256": array_digest(card, arrays)}
-        return safetensors.numpy.save(arrays, metadata=metadata)
+        return parameter_file(self.card, self.parameters)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Calibrator:
         """Return the calibrator in a parameter file's bytes; raise `CorruptError` if invalid."""
-        if len(data) > _MAX_FILE_BYTES:
-            raise CorruptError(f"the file has {len(data)} bytes, over {_MAX_FILE_BYTES}")
-        arrays, header = read_arrays(data, "a Recalib parameter file")
-        if "card" not in header:
-            raise CorruptError("not a Recalib parameter file: its metadata has no card")
-        if any(array.dtype != np.float64 for array in arrays.values()):
-            raise CorruptError("not a Recalib parameter file: parameters are not float64")
-        digest = array_digest(header["card"], arrays)
-        if header.get("sha256", digest) != digest:  # the oldest files have no checksum
-            raise CorruptError("the parameter file is damaged: its checksum is another")
-        return cls(arrays, Card.from_json(header["card"]))
+        return cls(*read_parameter_file(data))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the parameter file atomically; if the name ends in `.onnx`, the graph of `to_onnx`.
@@ -596,25 +494,3 @@ class Calibrator(SetPredictor):
                 found=f"{input}, while this {self.card.map} was fitted on {self.card.input}",
                 accepted=self.card.input,
             )
-
-
-@cache
-def _has_onnxruntime() -> bool:
-    return is_installed("onnxruntime") and is_installed("onnx")
-
-
-@cache
-def _share_memory() -> None:
-    """Create the memory arena that sessions of this process share, once."""
-    from recalib.calibrator.ort import onnxruntime
-
-    kind = onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR
-    memory = onnxruntime.OrtMemoryInfo("Cpu", kind, 0, onnxruntime.OrtMemType.DEFAULT)
-    onnxruntime.create_and_register_allocator(memory, None)
-
-
-def _summary(values: NDArray[np.float64]) -> str:
-    """Return the numbers of a small array, or the shape of a large one."""
-    if values.size > _MAX_NUMBERS:
-        return f"array of shape {values.shape}"
-    return np.array2string(values, precision=4)
