@@ -87,9 +87,11 @@ class Calibrator(SetPredictor):
             )
         except InputError as error:
             raise CorruptError(f"the card does not describe a map: {error}") from None
-        of_map = {name: v for name, v in self.parameters.items() if name != OFFSETS}
+        of_map = dict(self.parameters)
+        offsets = of_map.pop(OFFSETS, None)
         self.map.check(card.classes, of_map)
-        check_offsets(card, self.parameters.get(OFFSETS))
+        if card.segments is not None or offsets is not None:
+            check_offsets(card, offsets)
         if card.sets is not None:
             check_thresholds(card, card.sets)
         if card.rejection is not None:

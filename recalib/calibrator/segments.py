@@ -87,8 +87,6 @@ def check_offsets(card: Card, offsets: Numbers | None) -> None:
     Thresholds of sets and of rejection are of the common map: no fit gives both.
     """
     summary = card.segments
-    if summary is None and offsets is None:
-        return
     if summary is None or offsets is None:
         raise CorruptError("segments and their offsets: one of the two is missing")
     shape = len(summary.segments), 1 + card.classes

@@ -133,7 +133,7 @@ def fit(
 
     needs_rows = task if task == "multilabel" else None
     set_options = resolve_fields(sets, coverage, sets_by, sets_penalty, sets_k_reg)
-    rejection = resolve_rejection(max_risk)
+    rejection = None if max_risk is None else resolve_rejection(max_risk)
     of_sets = {"sets": sets, "coverage": coverage, "sets_folds": sets_folds}
     of_sets["max_risk"] = max_risk
     rebalanced = None if resampled is None else parse_resampled(resampled)

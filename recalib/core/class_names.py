@@ -124,8 +124,10 @@ def class_indices(
     if isinstance(labels, list | tuple) and any(isinstance(label, str) for label in labels):
         labels = np.array(labels, dtype=object)  # else NaN among texts becomes a text
     values = as_array(labels, field)
-    known = check_class_names(names, classes)
-    check_column_order(columns, known, "columns")
+    known = None
+    if names is not None:
+        known = check_class_names(names, classes)
+        check_column_order(columns, known, "columns")
     if values.dtype == object and values.ndim == 0:
         accepted = "(N,), a class for each row"
         raise InputError(field, found=type(labels).__name__, accepted=accepted)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
+from operator import attrgetter
 from typing import Any, TypeVar, get_args
 
 import msgspec
@@ -61,7 +62,7 @@ def configure(
     if member is None:
         raise unknown_name(field, name, family)
     # Not `__match_args__`, which lacks keyword-only arguments, such as `weight` of losses.
-    known = [option.name for option in fields(member)]  # type: ignore[arg-type]
+    known = list(map(attrgetter("name"), fields(member)))  # type: ignore[arg-type]
     for option in options:
         if option not in known:
             accepted = ", ".join(known) or f"none: {name} has no options"
@@ -122,5 +123,4 @@ def check_option(name: str, value: float, legal: bool, accepted: str) -> None:
 def options_of(member: object) -> dict[str, Any]:
     """Return the options from which `configure` creates `member` again, as they are in JSON."""
     # Not the member itself, because msgspec would include its properties.
-    values = {field.name: getattr(member, field.name) for field in fields(member)}  # type: ignore[arg-type]
-    return msgspec.json.decode(msgspec.json.encode(values))
+    return msgspec.json.decode(msgspec.json.encode(asdict(member)))  # type: ignore[call-overload]

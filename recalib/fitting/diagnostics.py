@@ -94,9 +94,10 @@ class _Sample:
     effective: float
 
     def moments(self, scores: Numbers) -> Numbers:
-        """Return the mean of each score and its standard error, (2, 3)."""
-        weights, units = self.weights, self.units
-        return np.array([mean_and_standard_error(row, weights, units) for row in scores]).T
+        """Return the means and the standard errors, (2, ...), of scores (..., n)."""
+        arguments = self.weights, self.units
+        moments = np.apply_along_axis(mean_and_standard_error, -1, scores, *arguments)
+        return np.moveaxis(moments, -1, 0)
 
     def scores(self, map: Map, parameters: Parameters) -> tuple[Numbers, Numbers]:
         """Return the scores, (3, n), of labels means over labels, and probabilities, (n, K)."""
@@ -149,7 +150,7 @@ def diagnose(
     after, p = sample.scores(problem.map, solution.parameters)
     totals = p.sum(axis=0) if w is None else w @ p
     found = [repeats, _class_totals(y, totals, w, size), _column_scale(z)]
-    if (effective := problem.effective_rows) < min(_FEW_ROWS, count / 2):
+    if (effective := problem.rows.weight) < min(_FEW_ROWS, count / 2):
         numbers = {"effective": effective, "rows": float(count)}
         found.insert(0, Diagnostic("effective rows", numbers))
     estimates: dict[str, ScoreEstimate] = {}
@@ -252,7 +253,7 @@ def _compare(
     """
     mean = np.average(after, axis=1, weights=sample.weights)
     value = mean + optimism[0]
-    above, errors = np.stack([sample.moments(after - of) for of in references.values()], axis=1)
+    above, errors = sample.moments(after - np.stack(list(references.values())))
     names, values = list(references), mean - above
     if "temperature" in references:
         values[names.index("temperature"), 0] += 1 / sample.effective
@@ -297,7 +298,7 @@ def _diagnose_labels(problem: Problem, solution: Solution) -> Diagnosis:
     """Return `diagnose` of labels (N, K), with losses that are means over labels."""
     z, y = problem.logits.astype(np.float64, copy=False), problem.labels.astype(np.bool_)
     w = problem.weights
-    sample = _Sample(z, y, w, None, problem.effective_rows)
+    sample = _Sample(z, y, w, None, problem.rows.weight)
     after, p = sample.scores(problem.map, solution.parameters)
     found = [_label_totals(y, p, w)]
     estimates: dict[str, ScoreEstimate] = {}

@@ -210,7 +210,7 @@ def fit(
         is_counts = weight_kind == "counts" and row_weights is not None
         check_resampled(request, task=task, device=device, weight_kind=is_counts and weight_kind)
     set_options = resolve_sets(sets, coverage)
-    rejection = resolve_rejection(max_risk)
+    rejection = None if max_risk is None else resolve_rejection(max_risk)
     if set_options is not None or rejection is not None:
         other = {"task": task if task == "multilabel" else None, "groups": groups}
         rate = resampled.get("rate") if isinstance(resampled, Mapping) else None

@@ -101,8 +101,10 @@ def data_warnings(counts: Integers | None, undeclared: str, mask: Mask | None) -
 
 def show_warnings(*cards: Card, stacklevel: int) -> None:
     """Warn of what a card says about its fit; of the cards of folds, of the most frequent texts."""
-    texts = [text for card in cards for text in (*card.fit.bounds_reached, *card.fit.warnings)]
-    shown = Counter(texts).most_common()
+    counts: Counter[str] = Counter()
+    for card in cards:
+        counts.update((*card.fit.bounds_reached, *card.fit.warnings))
+    shown = counts.most_common()
     if len(cards) > 1:
         shown = [(f"{text} (in {n} of {len(cards)} folds)", n) for text, n in shown]
         if (more := len(shown) - _MAX_SHOWN) > 0:

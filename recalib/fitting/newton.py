@@ -170,11 +170,11 @@ def moment_sums(
         square = xp.linalg.vecdot(p, z) / total
         true = z[xp.arange(len(labels), device=z.device), labels]
         terms = xp.log(total) - true * (beta / scale), mean - true, square - mean * mean
-        if weights is None:
-            parts = [xp.sum(term, dtype=wide) for term in terms]
-        else:
-            parts = [xp.linalg.vecdot(weights, xp.asarray(term, dtype=wide)) for term in terms]
-        sums += list(map(float, parts))
+        for i, term in enumerate(terms):
+            values = xp.asarray(term, dtype=wide)
+            sums[i] += float(
+                xp.sum(values) if weights is None else xp.linalg.vecdot(weights, values)
+            )
     return np.asarray(sums / np.array([1, scale, scale**2]))
 
 

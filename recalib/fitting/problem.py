@@ -76,11 +76,6 @@ class Problem:
         return int(self.logits.shape[1])
 
     @property
-    def effective_rows(self) -> float:
-        """The number of rows that penalties and smoothing see, see `check_weights`."""
-        return self.rows.weight
-
-    @property
     def relative_weights(self) -> NDArray[np.float64] | None:
         """(N,), the weights divided by their mean; None if all are 1."""
         return None if self.weights is None else self.weights / self.weights.mean()
@@ -118,15 +113,14 @@ class Bound:
     end: End
     value: float
 
-    @property
-    def text(self) -> str:
-        """The message of a card."""
+    def __str__(self) -> str:
+        """Return the message of a card."""
         return f"{self.parameter} at its {self.end} bound {self.value:.6g}"
 
 
 def bound_texts(bounds: Sequence[Bound]) -> tuple[str, ...]:
     """Return the messages of a card: of the first bounds, and the number of the others."""
-    texts = tuple(bound.text for bound in bounds[:_MAX_BOUNDS])
+    texts = tuple(map(str, bounds[:_MAX_BOUNDS]))
     more = len(bounds) - len(texts)
     return (*texts, f"... and {more} more") if more else texts
 

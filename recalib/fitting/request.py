@@ -18,7 +18,7 @@ from recalib.files import Task
 from recalib.fitting.auto import AUTO, Auto, choose
 from recalib.fitting.cross_validation import Candidate
 from recalib.fitting.problem import Progress
-from recalib.fitting.solvers import check_device_pair, check_pair
+from recalib.fitting.solvers import check_device_pair, fits_pair, pair_error
 from recalib.fitting.stack import weigh_classes
 from recalib.maps import MAPS, Map, card_options
 from recalib.maps.labels import LABEL_MAPS, LabelMap
@@ -87,18 +87,20 @@ def check_request(request: Candidate | AutoPolicy, **arguments: Any) -> None:
     ----------
     arguments: of `recalib.fit`: `start`, `groups`, `device`, `ignore_index`; None without a value.
     """
-    given = {name: value for name, value in arguments.items() if value is not None}
-    if isinstance(request, AutoPolicy):
-        for name in [name for name in given if name in _NOT_OF_AUTO]:
-            raise InputError(name, found=f"map {AUTO}", accepted=_NOT_OF_AUTO[name])
-    elif isinstance(request.map, LabelMap):
-        for name in given.keys() - {"start"}:
-            raise InputError(name, found="task multilabel", accepted="none for multilabel")
-    elif "groups" in given:
-        accepted = f"map {AUTO}: others need no folds"
-        raise InputError("groups", found=f"map {request.map.name}", accepted=accepted)
-    elif "device" in given:
-        check_device_pair(request.map, request.objective, given["device"])
+    for name, value in arguments.items():
+        if value is None:
+            continue
+        if isinstance(request, AutoPolicy):
+            if name in _NOT_OF_AUTO:
+                raise InputError(name, found=f"map {AUTO}", accepted=_NOT_OF_AUTO[name])
+        elif isinstance(request.map, LabelMap):
+            if name != "start":
+                raise InputError(name, found="task multilabel", accepted="none for multilabel")
+        elif name == "groups":
+            accepted = f"map {AUTO}: others need no folds"
+            raise InputError(name, found=f"map {request.map.name}", accepted=accepted)
+        elif name == "device":
+            check_device_pair(request.map, request.objective, value)
 
 
 def check_resampled(request: Candidate | AutoPolicy, **arguments: Any) -> None:
@@ -145,7 +147,8 @@ def configure_pair(
         raise unknown_name("map", map, maps if task == "multilabel" else [*maps, AUTO])
     the_objective, map_options = _objective_of(objective, options)
     the_map = configure(maps, map, map_options, field="map")
-    check_pair(the_map, the_objective)
+    if not fits_pair(the_map, the_objective):
+        raise pair_error(the_map, the_objective)
     return the_map, the_objective
 
 

@@ -137,35 +137,25 @@ class ArrayRows:
 
     def __init__(self, logits: Floats, labels: Integers, weights: Numbers | None = None) -> None:
         self.logits, self.labels, self.weights = logits, labels, weights
-        self._tops: Floats | None = None
+        self.shape = len(labels), int(logits.shape[1])
+        self.weight = float(len(labels) if weights is None else weights.sum())
+        #: All rows; `scale` adds the tops.
+        self.block = Block(logits, labels, weights)
 
     @property
     def in_memory(self) -> ArrayRows | None:
         return self
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        return len(self.labels), int(self.logits.shape[1])
-
-    @property
-    def weight(self) -> float:
-        return float(len(self.labels)) if self.weights is None else float(self.weights.sum())
-
-    @property
-    def block(self) -> Block:
-        """All rows."""
-        return Block(self.logits, self.labels, self.weights, self._tops)
-
     @cached_property
     def scale(self) -> float:
         blocks = self.block.parts(max(1, _SCALE_CHUNK // self.shape[1]))
         lowest, tops, spreads = zip(*(ends_and_spreads(b.logits) for b in blocks), strict=True)
-        self._tops = np.concatenate(tops)
+        self.block = self.block._replace(tops=np.concatenate(tops))
         by_row = np.concatenate(spreads).astype(np.float64)
         spread = float(np.average(by_row, weights=self.weights))
         # Rounding error in the mean of equal numbers is not a spread.
         epsilon = float(np.finfo(self.logits.dtype).eps)
-        noise = epsilon * max(abs(min(lowest)), abs(float(self._tops.max())))
+        noise = epsilon * max(abs(min(lowest)), abs(float(self.block.tops.max())))
         return logit_scale(self.logits, self.weights, spread) if spread > noise else 0.0
 
     @property

@@ -96,16 +96,14 @@ def check_size(map: Map, objective: Objective, classes: int) -> None:
         check_parameters(map, objective, classes)
 
 
-def check_pair(map: Map, objective: Objective) -> None:
-    """Raise `InputError` if the map cannot be fitted with the objective."""
-    if fits_pair(map, objective):
-        return
+def pair_error(map: Map, objective: Objective) -> InputError:
+    """Return the error of a map that cannot be fitted with the objective; see `fits_pair`."""
     found, accepted = f"{objective.name!r}", f"nll: {map.name} has its own solver"
     if map.fitted_by == "gradient":
         maps = ", ".join(name for name, of in PAIR_SOLVERS if of == objective.name)
         found = f"{objective.name!r} for the map {map.name}"
         accepted = f"a grid of temperatures for {maps}"
-    raise InputError("objective", found=found, accepted=accepted)
+    return InputError("objective", found=found, accepted=accepted)
 
 
 def check_summable(objective: Objective) -> None:
@@ -119,7 +117,7 @@ def check_summable(objective: Objective) -> None:
 
 
 def fits_pair(map: Map, objective: Objective) -> bool:
-    """Return whether the map can be fitted with the objective, as `check_pair` requires."""
+    """Return whether the map can be fitted with the objective."""
     if map.fitted_by == "solver":
         return objective.name == "nll"
     return objective.name != "ece_grid" or (map.name, objective.name) in PAIR_SOLVERS

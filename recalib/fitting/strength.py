@@ -58,7 +58,7 @@ def with_strength(problem: Problem) -> tuple[Problem, dict[str, float]]:
     If the problem has no start, it gets that of the path. A map whose strengths have values is
     unchanged, and so is one with a matrix for more than 300 classes.
     """
-    map, rows = problem.map, problem.effective_rows
+    map, rows = problem.map, problem.rows.weight
     if not isinstance(map, RidgeMap) or not map.open_strengths(problem.classes, rows):
         return problem, {}
     is_full = isinstance(LINEAR_MAPS[map.name].design, FullDesign)
@@ -90,7 +90,7 @@ def _best_of_path(problem: Problem, map: RidgeMap) -> tuple[float, Parameters]:
     start = map.start(problem.classes, single.temperature)
     theta = form.theta(start, unit)
     x, masked = form.rows(map, problem.logits.astype(np.float64, copy=False), single.temperature)
-    rows = problem.effective_rows
+    rows = problem.rows.weight
     usual = USUAL_STRENGTH * (1 + theta.size / rows)
     scores: dict[int, float] = {}
 

@@ -67,8 +67,11 @@ class Parameter:
 
     def check(self, name: str, value: NDArray[np.float64]) -> None:
         """Raise `CorruptError` unless `value` has this shape and range."""
-        lengths = zip(value.shape, self.shape, strict=False)
-        if value.ndim != len(self.shape) or any(n not in (m, ANY_LENGTH) for m, n in lengths):
+        lengths = np.array(self.shape)
+        is_legal = value.ndim == len(lengths) and np.all(
+            (lengths == value.shape) | (lengths == ANY_LENGTH)
+        )
+        if not is_legal:
             raise CorruptError(f"parameter {name} has shape {value.shape}, not {self.shape}")
         if not np.isfinite(value).all():
             raise CorruptError(f"parameter {name} is not finite")

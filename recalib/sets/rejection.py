@@ -29,15 +29,13 @@ STARTS = (0.999, 0.95, 0.8, 0.5)
 _ROUNDING = 1e-6
 
 
-def resolve_rejection(max_risk: float | RejectionOptions | None) -> RejectionOptions | None:
-    """Return the options of a fit by a risk or by options; None without.
+def resolve_rejection(max_risk: float | RejectionOptions) -> RejectionOptions:
+    """Return the options of a fit by a risk or by options.
 
     Raises
     ------
     InputError: a number that is not between 0 and 1.
     """
-    if max_risk is None:
-        return None
     options = max_risk
     if not isinstance(options, RejectionOptions):
         options = RejectionOptions(risk=options)
