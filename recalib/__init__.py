@@ -97,7 +97,8 @@ _SUBMODULES = frozenset(
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        return getattr(import_module(_MODULES[name]), name)
+        value = globals()[name] = getattr(import_module(_MODULES[name]), name)
+        return value
     if name in _SUBMODULES:
         try:
             return import_module(f"recalib.{name}")

@@ -180,7 +180,7 @@ def _resemblance(loaded: LoadedCalibrator, batch: Batch, logits: Floats) -> str:
     if least < 0:
         return ""
     reason = probability_resemblance(logits)
-    return undeclared_text(reason)
+    return undeclared_text(reason) if reason else ""
 
 
 #: By the name of an answer: what its version has, the option of the fit, and the field of the card.

@@ -153,7 +153,7 @@ def report(
     if task == "multilabel":
         check_label_options(objectives, shift, predictions, preserve_accuracy)
         rows, names = _label_data(logits, labels, kind, class_labels)
-        _warn(undeclared_text(label_resemblance(rows.logits)) if input is None else "")
+        _warn(label_resemblance(rows.logits) if input is None else "")
         fields = "test_logits", "test_labels"
         test_rows, _ = _label_data(
             test_logits, test_labels, kind, names, rows.logits.shape[1], fields
@@ -188,10 +188,10 @@ def _names(names: str | Iterable[str] | None) -> list[str] | None:
     return [names] if isinstance(names, str) else list(names)
 
 
-def _warn(undeclared: str) -> None:
+def _warn(reason: str) -> None:
     """Warn, in the caller of the public function, of logits that look like probabilities."""
-    if undeclared:
-        warnings.warn(undeclared, RecalibWarning, stacklevel=3)
+    if reason:
+        warnings.warn(undeclared_text(reason), RecalibWarning, stacklevel=3)
 
 
 def check_label_options(

@@ -149,7 +149,7 @@ class _Request:
 
     def read(self, path: Path, task: options.Task = "multiclass") -> tuple[RowData, dict[str, Any]]:
         """Return the rows of a file, and the scores to measure by their kind."""
-        from recalib.core.arrays import check_undeclared
+        from recalib.core.arrays import check_undeclared, undeclared_text
 
         names = None if self.fitted is None else self.fitted.card.labels
         rows = arguments.read_file(path, self.selection, names, input=self.kind, task=task)
@@ -159,7 +159,7 @@ class _Request:
             return rows, {"probabilities": p}
         is_guess = self.input is None and task == "multiclass"
         if is_guess and (undeclared := check_undeclared(rows.logits)):
-            warn(undeclared)
+            warn(undeclared_text(undeclared))
         return rows, {self.kind: rows.logits}
 
     def sample_weight(self, rows: RowData) -> Any:

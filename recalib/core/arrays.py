@@ -185,7 +185,7 @@ def probability_resemblance(logits: Floats) -> str:
 
 
 def check_undeclared(logits: Floats) -> str:
-    """Return the warning of `probability_resemblance` for scores without a stated kind.
+    """Return `probability_resemblance` of scores without a stated kind.
 
     Raises
     ------
@@ -204,12 +204,12 @@ def check_undeclared(logits: Floats) -> str:
                 'meant, input="logits" or input="probabilities"'
             )
             raise InputError("logits", found="predicted classes, 0 and 1", accepted=accepted)
-    return undeclared_text(reason)
+    return reason
 
 
 def undeclared_text(reason: str) -> str:
-    """Return the warning about logits that look like probabilities for a reason; "" without any."""
-    return f"logits: {reason}; {RESEMBLANCE_HINT}" if reason else ""
+    """Return the warning about logits that look like probabilities for a reason."""
+    return f"logits: {reason}; {RESEMBLANCE_HINT}"
 
 
 def _common_sum(rows: Floats, tolerance: float = _SUM_TOLERANCE) -> int:

@@ -141,7 +141,11 @@ def diagnose(
     kept = _spaced(count, max(_SIZE // problem.classes, _LEAST_SAMPLE))
     part = problem if len(kept) == count else problem.subset(kept)
     groups = None if groups is None else np.unique(groups[kept], return_inverse=True)[1]
-    single, is_determined = _single_temperature(part, solution)
+    is_temperature = problem.map.name == "temperature" and problem.objective.name == "nll"
+    if is_temperature:
+        single, is_determined = float(solution.parameters["temperature"]), True
+    else:
+        single, is_determined = _single_temperature(part)
     z, y, w = part.logits.astype(np.float64), part.labels, part.weights
     equal = distinct_rows(part.logits) if groups is None else None
     repeats = None if equal is None else excess_agreement(z, single, y, equal)
@@ -155,9 +159,16 @@ def diagnose(
         found.insert(0, Diagnostic("effective rows", numbers))
     estimates: dict[str, ScoreEstimate] = {}
     if size >= _LEAST_ROWS and repeats is None:
-        references = _reference_scores(problem, sample, after, single if is_determined else None)
+        references = {"identity": sample.scores(Identity(), {})[0]}
+        if is_temperature:
+            references["temperature"] = after
+        elif is_determined:
+            parameters = {"temperature": np.array(single)}
+            references["temperature"] = sample.scores(Temperature(), parameters)[0]
         optimism = np.zeros((2, 3))
-        if refit:
+        if refit and is_temperature:
+            optimism = np.outer([1.0, math.sqrt(2)], [1 / sample.effective, 0.0, 0.0])
+        elif refit:
             optimism = _optimism(problem, solution, kept, sample, after, rows)
         estimates, harms = _compare(sample, after, references, optimism)
         found += harms
@@ -166,27 +177,8 @@ def diagnose(
     return Diagnosis(sample.effective, estimates, diagnostics, confidences)
 
 
-def _reference_scores(
-    problem: Problem, sample: _Sample, after: Numbers, temperature: float | None
-) -> dict[str, Numbers]:
-    """Return the scores without a map, and by the best temperature if rows determine one."""
-    references = {"identity": sample.scores(Identity(), {})[0]}
-    if temperature is not None and _is_temperature(problem):
-        references["temperature"] = after
-    elif temperature is not None:
-        parameters = {"temperature": np.array(temperature)}
-        references["temperature"] = sample.scores(Temperature(), parameters)[0]
-    return references
-
-
-def _is_temperature(problem: Problem) -> bool:
-    return problem.map.name == "temperature" and problem.objective.name == "nll"
-
-
-def _single_temperature(problem: Problem, solution: Solution) -> tuple[float, bool]:
-    """Return the best temperature by NLL, of some rows unless it is the fit's, and if it is > 0."""
-    if _is_temperature(problem):
-        return float(solution.parameters["temperature"]), True
+def _single_temperature(problem: Problem) -> tuple[float, bool]:
+    """Return the best temperature by NLL, of some rows, and whether it is above 0."""
     part = problem.subset(_spaced(len(problem.labels), _TEMPERATURE_ROWS))
     single = fit_temperature(part.logits, part.labels, part.weights)
     return single.temperature, single.end != "lower"
@@ -211,8 +203,6 @@ def _optimism(
     kept: the positions of the sample in the problem.
     rows: the number of rows of the fit.
     """
-    if _is_temperature(problem):
-        return np.outer([1.0, math.sqrt(2)], [1 / sample.effective, 0.0, 0.0])
     count = sum(values.size for values in solution.parameters.values())
     if count * _NO_OPTIMISM < sample.effective or len(problem.labels) < rows:
         return np.zeros((2, 3))

@@ -24,7 +24,6 @@ from recalib.core.arrays import (
     check_undeclared,
     check_weights,
     drop_rows_without_weight,
-    undeclared_text,
 )
 from recalib.core.arrays import log_probabilities as as_logits
 from recalib.core.blas_threads import one_blas_thread
@@ -246,7 +245,7 @@ def fit(
     undeclared = ""
     if input is None:
         is_labels = task == "multilabel"
-        undeclared = undeclared_text(label_resemblance(z)) if is_labels else check_undeclared(z)
+        undeclared = label_resemblance(z) if is_labels else check_undeclared(z)
     fit_part = partial(
         fit_rows, request, start=start, progress=progress, device=device, labels=names,
         task=task, input=kind, mask=mask,

@@ -6,13 +6,14 @@ import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 import recalib
-from recalib.core.arrays import Floats, Integers
+from recalib.core.arrays import Floats, Integers, undeclared_text
 from recalib.core.card import Card, FitSummary, MetricValue, ReliabilityBins
 from recalib.core.masks import Mask
 from recalib.core.options import options_of
@@ -51,7 +52,7 @@ def create_card(
     labels: names of the classes, if they are known.
     fields: further fields of the card.
     """
-    texts = [diagnostic_text(item, problem, labels) for item in diagnosis.diagnostics]
+    text_of = partial(diagnostic_text, problem=problem, names=labels)
     return Card(
         map=problem.map.name,
         objective=problem.objective.name,
@@ -68,7 +69,7 @@ def create_card(
             objective=solution.objective,
             bounds_reached=bound_texts(solution.bounds),
             settled=solution.settled,
-            warnings=(*solution.warnings, *warnings, *texts),
+            warnings=(*solution.warnings, *warnings, *map(text_of, diagnosis.diagnostics)),
             effective_rows=diagnosis.effective_rows,
             estimates=diagnosis.estimates,
             diagnostics=diagnosis.diagnostics,
@@ -83,7 +84,7 @@ def data_warnings(counts: Integers | None, undeclared: str, mask: Mask | None) -
     Parameters
     ----------
     counts: (K,), the rows with each label; None of independent labels.
-    undeclared: that logits look like probabilities, "" if they do not; the last warning.
+    undeclared: why logits look like probabilities, "" if they do not; the last warning.
     mask: the rule of logits that stand for −inf, if there is one.
     """
     messages = []
@@ -95,7 +96,7 @@ def data_warnings(counts: Integers | None, undeclared: str, mask: Mask | None) -
     if mask is not None:
         messages.append(mask.warning)
     if undeclared:
-        messages.append(undeclared)
+        messages.append(undeclared_text(undeclared))
     return messages
 
 

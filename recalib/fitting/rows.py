@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -149,7 +150,9 @@ class ArrayRows:
     @cached_property
     def scale(self) -> float:
         blocks = self.block.parts(max(1, _SCALE_CHUNK // self.shape[1]))
-        lowest, tops, spreads = zip(*(ends_and_spreads(b.logits) for b in blocks), strict=True)
+        lowest, tops, spreads = zip(
+            *map(ends_and_spreads, map(attrgetter("logits"), blocks)), strict=True
+        )
         self.block = self.block._replace(tops=np.concatenate(tops))
         by_row = np.concatenate(spreads).astype(np.float64)
         spread = float(np.average(by_row, weights=self.weights))

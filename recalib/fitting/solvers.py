@@ -34,7 +34,6 @@ from recalib.fitting.search import (
 from recalib.fitting.spline import fit_spline
 from recalib.fitting.stack import fit_stack
 from recalib.fitting.strength import with_strength
-from recalib.fitting.temperature_preprocessing import first_temperature
 from recalib.fitting.venn_abers import fit_venn_abers
 from recalib.maps import MAPS, Map
 from recalib.maps.labels import LabelMap
@@ -172,7 +171,9 @@ def _check_against_nll(problem: Problem, solution: Solution) -> Solution:
 
 
 def _newton(problem: Problem) -> Solution:
-    return first_temperature(problem).solution
+    single = best_temperature(problem.rows)
+    problem.report("temperature", single.iterations, single.nll)
+    return single.solution
 
 
 def _by_gradient(problem: Problem) -> Solution:
