@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from recalib.calibrator import Calibrator
+from recalib.core.segment_columns import UNNAMED
 from recalib.files import Input
 from recalib.fitting.row_digests import are_distinct, decode_digests, may_be_chance
 from recalib.registry import Dataset, Model
@@ -176,7 +177,10 @@ def _scores(
 
 def _has_columns(calibrator: Calibrator, columns: dict[str, Any] | None) -> bool:
     summary = calibrator.card.segments
-    return summary is not None and {*summary.columns} <= {*(columns or {})}
+    if summary is None or not columns:
+        return False
+    is_unnamed = summary.columns == (UNNAMED,) and len(columns) == 1  # `predict` takes any name
+    return is_unnamed or {*summary.columns} <= {*columns}
 
 
 def _measure(

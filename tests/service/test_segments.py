@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any
 
 import grpc
+import msgspec
 import numpy as np
 import pytest
 
@@ -234,3 +235,18 @@ def test_evaluation_takes_the_column_of_the_fit_or_warns(served: Service) -> Non
     metric = recalib.evaluate(labels, p, metrics=["nll"])["nll"]
     assert without["results"][0]["metrics"]["nll"]["value"] == pytest.approx(metric, abs=1e-6)
     assert "Version 2 is measured by its common map" in " ".join(without["warnings"])
+
+    # A column of a fit without names has any name.
+    summary = by_country().card.segments
+    assert summary is not None
+    unnamed = msgspec.structs.replace(
+        summary,
+        columns=("segment",),
+        segments=tuple(msgspec.structs.replace(s, column="segment") for s in summary.segments),
+    )
+    card = msgspec.structs.replace(by_country().card, segments=unnamed)
+    publish(served, Calibrator(by_country().parameters, card))
+    request = {"dataset": "later", "versions": [3], "segments": ["country"]}
+    of_unnamed = run(served, **request)
+    assert of_unnamed["results"][0]["metrics"] == with_column["metrics"]
+    assert not any("common map" in text for text in of_unnamed["warnings"])
