@@ -258,7 +258,8 @@ class PredictionSets(SetOptions, frozen=True, kw_only=True):
     #: The rows of the thresholds.
     rows: int
     #: The central 95% of the coverage on new rows, over draws of those rows: of all classes, or of
-    #: the classes that share a threshold of the fewest rows.
+    #: the classes that share a threshold of the fewest rows. Of `aps` and `raps` without the rows
+    #: whose set has the label only because it has the first class.
     low: float
     high: float
     #: Whether the map was not fitted on those rows, so that `coverage` holds for any number of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -32,6 +33,8 @@ def named_columns(
 ) -> dict[str, Any]:
     """Return columns (N,) of an npz file or a table by name; those of csv are texts.
 
+    A csv column of 0.0, 1.0, ... is of whole numbers, as pandas writes integers beside a null.
+
     Raises
     ------
     InputError: a column is missing, or the file is damaged.
@@ -40,7 +43,7 @@ def named_columns(
 
     def choose(known: Sequence[str]) -> list[str]:
         _check_names(names, known)
-        return list(names)
+        return list(dict.fromkeys(names))
 
     if format == "npz":
         with translate_errors("npz"), np.load(stream, allow_pickle=False) as archive:
@@ -48,7 +51,16 @@ def named_columns(
     if (table := _table_of(stream, format, choose, separator)) is None:
         accepted = "npz, csv, jsonl, parquet or arrow, with columns of segments"
         raise UnsupportedError("format", found=format, accepted=accepted)
-    return {name: object_array(table.column(name)) for name in names}
+    columns = {name: object_array(table.column(name)) for name in names}
+    return {name: _whole(texts) for name, texts in columns.items()} if format == "csv" else columns
+
+
+def _whole(texts: Any) -> Any:
+    """Return texts (N,) without ".0", if all that are not empty end with it."""
+    known = [text for text in texts if text]
+    if not all(re.fullmatch(r"-?[0-9]+\.0", text) for text in known):
+        return texts
+    return np.array([text and text.removesuffix(".0") for text in texts], dtype=object)
 
 
 def read_table(

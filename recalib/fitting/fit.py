@@ -60,6 +60,7 @@ from recalib.fitting.fit_card import (
     measure_stages,
     reliability_of,
     stages_of,
+    with_warning,
 )
 from recalib.fitting.multilabel import earlier_curves
 from recalib.fitting.problem import Problem, Progress
@@ -77,7 +78,12 @@ from recalib.fitting.validation_error import calibration_error
 from recalib.maps import Map, Parameters
 from recalib.maps.labels import LabelMap
 from recalib.metrics.predictions import Predictions
-from recalib.sets.conformal import check_exchangeable, conformal_sets, resolve_sets
+from recalib.sets.conformal import (
+    check_exchangeable,
+    conformal_sets,
+    excess_text,
+    resolve_sets,
+)
 from recalib.sets.rejection import check_not_folds, resolve_rejection
 from recalib.sets.splits import check_folds, halves, out_of_fold
 from recalib.shift.prior import Resampled, class_weights
@@ -238,6 +244,9 @@ def fit(
         if resampled is not None:
             request, w, row_weights = _rebalance(request, resampled, z, y, w, row_weights)
         if (set_options or rejection) and sets_folds is None:
+            if len(y) < 2:
+                accepted = "at least 2, half of them for sets or max_risk"
+                raise InputError("rows", found=f"{len(y)}", accepted=accepted)
             half, other_half = halves(len(y))
             held_out = z[other_half], y[other_half]
             z, y = z[half], y[half]
@@ -270,7 +279,8 @@ def fit(
 
         p = out_of_fold(predict, len(y), sets_folds or 0)
     if set_options is not None:
-        calibrator = calibrator.with_sets(conformal_sets(p, y, set_options, folds=sets_folds))
+        found = conformal_sets(p, y, set_options, folds=sets_folds)
+        calibrator = with_warning(calibrator.with_sets(found), excess_text(found, p, y))
     return calibrator if rejection is None else calibrator.with_rejection(p, y, rejection)
 
 

@@ -9,10 +9,12 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 import recalib
+from recalib.calibrator import Calibrator
 from recalib.core.arrays import Floats, Integers, undeclared_text
 from recalib.core.card import Card, FitSummary, MetricValue, ReliabilityBins
 from recalib.core.masks import Mask
@@ -98,6 +100,15 @@ def data_warnings(counts: Integers | None, undeclared: str, mask: Mask | None) -
     if undeclared:
         messages.append(undeclared_text(undeclared))
     return messages
+
+
+def with_warning(calibrator: Calibrator, text: str) -> Calibrator:
+    """Return a calibrator whose card has one more warning of the fit, none for ""."""
+    if not text:
+        return calibrator
+    fit = calibrator.card.fit
+    fit = msgspec.structs.replace(fit, warnings=(*fit.warnings, text))
+    return Calibrator(calibrator.parameters, msgspec.structs.replace(calibrator.card, fit=fit))
 
 
 def show_warnings(*cards: Card, stacklevel: int) -> None:

@@ -147,7 +147,7 @@ def conformal_sets(
     map was not fitted on them, the probability is at least `coverage`, and for scores without ties
     below `coverage` + 1 / (n + 1); it is over the rows of the thresholds too. For given ones the
     coverage of new rows has a beta distribution, whose central 95% are the result's `low` and
-    `high`.
+    `high`; that of `aps` and `raps` is above it, because the first class is in every set.
 
     With thresholds by `class` or `cluster` this holds for the rows of each class or cluster. Those
     with too few rows for a finite threshold share one, which is that of their rows together: for
@@ -276,21 +276,25 @@ def coverage_options(sets: PredictionSets | None) -> dict[str, Any]:
 def describe_sets(sets: PredictionSets) -> str:
     """Return a sentence about thresholds."""
     of = "" if sets.by == "all" else f" of each {sets.by}"
+    about, rows = "about ", f"out-of-fold thresholds of {sets.rows} rows, which are approximate"
     if sets.adapted:
-        return (
-            f"prediction sets ({sets.method}) hold the label of about {sets.coverage:.4g} of "
-            f"rows{of} over time: thresholds that followed {sets.adapted} labelled rows"
-        )
-    if not sets.finite_sample:
-        return (
-            f"prediction sets ({sets.method}) hold the label of about {sets.coverage:.4g} of new "
-            f"rows{of}: out-of-fold thresholds of {sets.rows} rows, which are approximate"
-        )
-    return (
-        f"prediction sets ({sets.method}) hold the label of {sets.coverage:.4g} of new rows{of}: "
-        f"thresholds of {sets.rows} rows that the map has not seen, which give {sets.low:.1%} to "
-        f"{sets.high:.1%}"
-    )
+        rows = f"thresholds that followed {sets.adapted} labelled rows"
+    elif sets.finite_sample:
+        about, low = "", f"{sets.low:.1%}"
+        ends = f"{low} to {sets.high:.1%}" if sets.method == "lac" else f"at least {low}"
+        rows = f"thresholds of {sets.rows} rows that the map has not seen, which give {ends}"
+    of = f"rows{of} over time" if sets.adapted else f"new rows{of}"
+    start = f"prediction sets ({sets.method}) hold the label of {about}{sets.coverage:.4g} of {of}"
+    return f"{start}: {rows}"
+
+
+def excess_text(sets: PredictionSets, p_nk: Numbers, labels: NDArray[np.intp]) -> str:
+    """Return a warning if sets miss less than half of the labels that they may, or ""."""
+    found = evaluate_sets(prediction_sets(p_nk, sets), labels)
+    if sets.method == "lac" or found.coverage <= max(sets.high, (1 + sets.coverage) / 2):
+        return ""
+    size = f"{found.coverage:.2%} of rows, with {found.mean_size:.2f} classes on average: try lac"
+    return f"sets of {sets.method} always have the first class: they hold the label of {size}"
 
 
 @dataclass(frozen=True)

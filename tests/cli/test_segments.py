@@ -75,6 +75,22 @@ def test_apply_reads_the_columns_of_the_fit(cli: Cli, calibrator: Path, suffix: 
             np.testing.assert_allclose(answer["probabilities"], expected, atol=1e-12)
 
 
+def test_integers_beside_a_null_are_the_same_segments_in_csv_and_parquet(cli: Cli) -> None:
+    frame = pd.read_csv(write(cli.folder, "rows.csv", FIT))
+    frame["site"] = np.where(np.arange(1000) % 9 == 0, np.nan, SEGMENTS[FIT])
+    frame.to_csv("rows.csv", index=False)  # writes 0.0, 1.0, ...
+    frame.to_parquet("rows.parquet")
+    for name in ("rows.csv", "rows.parquet"):
+        answer = cli("fit", name, "-o", "s.calib", "--segments", "site,site", "--json").json
+        segments = answer["card"]["segments"]
+        assert segments["columns"] == ["site"]
+        assert [part["value"] for part in segments["segments"]] == [str(k) for k in range(8)]
+    frame["site"] = np.where(SEGMENTS[FIT] == 0, "1.0", "1.10")  # versions stay texts
+    frame.to_csv("rows.csv", index=False)
+    answer = cli("fit", "rows.csv", "-o", "s.calib", "--segments", "site", "--json").json
+    assert [part["value"] for part in answer["card"]["segments"]["segments"]] == ["1.0", "1.10"]
+
+
 def test_apply_to_several_files_takes_the_common_map(cli: Cli, calibrator: Path) -> None:
     files = [write(cli.folder, name, NEW) for name in ("a.parquet", "b.parquet")]
     assert cli("apply", calibrator, *files, "-o", cli.folder / "out", "--common").status == 0

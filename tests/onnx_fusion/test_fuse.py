@@ -145,7 +145,7 @@ def test_existing_names_are_not_reused(tmp_path: Path) -> None:
 
 def test_thresholds_give_an_output_of_sets(tmp_path: Path) -> None:
     """They equal those of the calibrator on the probabilities of the graph."""
-    fitted = recalib.fit(*draw(300, CLASSES, 3.0), "vector", sets="raps")
+    fitted = recalib.fit(*draw(300, CLASSES, 3.0), "vector").fit_sets(*draw(300, CLASSES, 1.0))
     fuse(save(classifier(opset=13), tmp_path), fitted, tmp_path / "out.onnx")
     scores, probabilities, sets = answers(tmp_path / "out.onnx", x=some_x(50)).values()
     np.testing.assert_array_equal(sets, fitted.sets_of(probabilities, scores))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -13,9 +14,16 @@ from numpy.typing import NDArray
 
 import recalib
 from recalib.core.card import SetGroups
-from recalib.errors import InputError
+from recalib.errors import InputError, RecalibWarning
 from recalib.ops import NumpyOps
-from recalib.sets import SCORES, SetOptions, conformal_sets, evaluate_sets, prediction_sets
+from recalib.sets import (
+    SCORES,
+    SetOptions,
+    conformal_sets,
+    describe_sets,
+    evaluate_sets,
+    prediction_sets,
+)
 
 _DRAWS, _ROWS, _TEST_ROWS, _CLASSES = 400, 120, 400, 6
 
@@ -141,6 +149,31 @@ def test_fit_takes_thresholds_from_rows_that_the_map_has_not_seen(tmp_path: Path
     assert abs(found.coverage - 0.8) < 0.055
     assert found.low < found.coverage < found.high
     assert found.worst_low < found.worst_coverage < found.worst_high <= 1
+
+
+def test_fit_warns_of_sets_that_hold_far_more_labels_than_promised() -> None:
+    rng = np.random.default_rng(12)
+    logits = 8 * rng.normal(size=(2_000, 5))
+    labels = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    text = r"hold the label of \d+\.\d\d% of rows, with .* classes on average: try lac"
+    with pytest.warns(RecalibWarning, match=text) as shown:
+        wide = recalib.fit(logits[:1_000], labels[:1_000], sets="raps")
+    assert wide.card.fit.warnings == (str(shown.list[0].message),)
+    narrow = recalib.fit(logits[:1_000], labels[:1_000], sets="lac")  # without a warning
+    found, least = (c.evaluate_sets(logits[1_000:], labels[1_000:]) for c in (wide, narrow))
+    assert wide.card.sets is not None
+    assert narrow.card.sets is not None
+    assert found.low > wide.card.sets.high
+    assert found.mean_size > 1.5 * least.mean_size
+    assert describe_sets(wide.card.sets).endswith(f"at least {wide.card.sets.low:.1%}")
+    ends = f"{narrow.card.sets.low:.1%} to {narrow.card.sets.high:.1%}"
+    assert describe_sets(narrow.card.sets).endswith(f"which give {ends}")
+
+
+@pytest.mark.parametrize("options", [{"sets": "lac"}, {"max_risk": 0.2}])
+def test_one_row_is_too_few_for_two_halves(options: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="rows: found 1; accepted: at least 2"):
+        recalib.fit(np.zeros((1, 3)), np.zeros(1, int), **options)
 
 
 @pytest.mark.parametrize(
