@@ -132,19 +132,22 @@ class _Connection(asyncio.Protocol):
         self._free.append(self)
 
 
+async def _connect(port: int, load: Load, free: list[_Connection]) -> _Connection:
+    create = asyncio.get_running_loop().create_connection
+    _, connection = await create(lambda: _Connection(load, free), "127.0.0.1", port)
+    return connection
+
+
 async def _offer(
     port: int, server: psutil.Process, request: bytes, rate: float, seconds: float
 ) -> Load:
     """Send requests at a rate, in an open loop."""
     load, free = Load(), list[_Connection]()
-    loop = asyncio.get_running_loop()
     opening: set[asyncio.Task[None]] = set()
 
     async def open_and_send() -> None:
         try:
-            _, connection = await loop.create_connection(
-                lambda: _Connection(load, free), "127.0.0.1", port
-            )
+            connection = await _connect(port, load, free)
         except OSError:
             load.statuses[0] += 1
         else:
@@ -177,12 +180,8 @@ async def _offer(
 async def _closed_loop(port: int, request: bytes, seconds: float, connections: int = 8) -> float:
     """Return the answers per second to connections that each wait for their answer."""
     load, free = Load(), list[_Connection]()
-    loop = asyncio.get_running_loop()
     for _ in range(connections):
-        _, connection = await loop.create_connection(
-            lambda: _Connection(load, free), "127.0.0.1", port
-        )
-        free.append(connection)
+        free.append(await _connect(port, load, free))
     # What remains of an overload gets 503 meanwhile.
     for duration in (_WARM_UP_SECONDS, seconds):
         load.reset()
@@ -199,8 +198,8 @@ async def _closed_loop(port: int, request: bytes, seconds: float, connections: i
 
 async def _health(port: int, load: Load) -> None:
     """Request `/livez` ten times a second on one connection, until cancelled."""
-    loop, free = asyncio.get_running_loop(), list[_Connection]()
-    _, connection = await loop.create_connection(lambda: _Connection(load, free), "127.0.0.1", port)
+    free = list[_Connection]()
+    connection = await _connect(port, load, free)
     while True:
         connection.send(b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         while not free:

@@ -64,6 +64,7 @@ class Call:
     is_cancelled: bool = False
 
 
+@dataclass(eq=False)
 class ReaderProcess:
     """One child process, started by the first call, reused by all, and replaced when it ends.
 
@@ -75,15 +76,11 @@ class ReaderProcess:
     field: the field of the caller's request that names what is read: `data` for an upload.
     """
 
-    def __init__(
-        self,
-        max_bytes: int = _MAX_BYTES,
-        field: Literal["data", "uri"] = "data",
-        niceness: int = 0,
-    ) -> None:
-        self._max_bytes = max_bytes
-        self._niceness = niceness
-        self._field = field
+    max_bytes: int = _MAX_BYTES
+    field: Literal["data", "uri"] = "data"
+    niceness: int = 0
+
+    def __post_init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
         #: The call in progress. A caller that leaves kills the child only during its call: the
         #: child may serve the next one already.
@@ -166,7 +163,7 @@ class ReaderProcess:
             case "MemoryError":
                 # Memory that the allocator keeps would count in later uploads.
                 self.close()
-                raise self._failure("needs", f"more than {self._max_bytes >> 20} MiB to read")
+                raise self._failure("needs", f"more than {self.max_bytes >> 20} MiB to read")
             case "UnavailableError":
                 log.warning(
                     "The reader process: %s",
@@ -175,7 +172,7 @@ class ReaderProcess:
                 )
                 raise UnavailableError(answer["message"])
             case "OSError":
-                raise UnavailableError(f"the {self._field} cannot be read: {answer['message']}")
+                raise UnavailableError(f"the {self.field} cannot be read: {answer['message']}")
         raise RuntimeError(f"in the reader process: {answer['message']}")
 
     def _crash(self, status: int) -> RecalibError:
@@ -188,11 +185,11 @@ class ReaderProcess:
             extra={"action": "reader_unavailable"},
         )
         return UnavailableError(
-            f"the system ended the reader of the {self._field} ({_describe(status)}); try again"
+            f"the system ended the reader of the {self.field} ({_describe(status)}); try again"
         )
 
     def _failure(self, verb: str, reason: str) -> InputError:
-        content, accepted = _CONTENTS[self._field]
+        content, accepted = _CONTENTS[self.field]
         log.warning(
             "The reader process refuses %s: it %s %s.",
             content,
@@ -200,7 +197,7 @@ class ReaderProcess:
             reason,
             extra={"action": "upload_reader_failed"},
         )
-        return InputError(self._field, found=f"{content} that {verb} {reason}", accepted=accepted)
+        return InputError(self.field, found=f"{content} that {verb} {reason}", accepted=accepted)
 
     def _running(self) -> subprocess.Popen[str]:
         """Return the child; start one if there is none."""
@@ -217,7 +214,7 @@ class ReaderProcess:
             # Without the settings, which hold passwords.
             inherited = {k: v for k, v in os.environ.items() if not k.startswith("RECALIB_")}
             self._process = process = subprocess.Popen(
-                [sys.executable, "-P", "-m", __name__, str(self._max_bytes), str(self._niceness)],
+                [sys.executable, "-P", "-m", __name__, str(self.max_bytes), str(self.niceness)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,

@@ -108,7 +108,7 @@ def measure(scene: Scene, draws: int, seed: int = 0) -> Outcome:
     plain = exact = larger = 0
     ends = np.zeros(2)
     for number in range(draws):
-        sums = _window(scene, p, edges, np.random.default_rng([seed, number]))
+        sums = _window(scene, p, edges, np.random.default_rng([seed, number])).sums(edges)
         first = _summary(sums, ratio)
         low, high = _ends(first)
         ends += low, high
@@ -119,14 +119,15 @@ def measure(scene: Scene, draws: int, seed: int = 0) -> Outcome:
     return Outcome(true, plain, exact, larger, *(ends / draws).tolist())
 
 
-def _window(scene: Scene, p: Values, edges: Values, rng: np.random.Generator) -> CalibrationSums:
+def _window(scene: Scene, p: Values, edges: Values, rng: np.random.Generator) -> Cohort:
     confidences = p[rng.integers(len(p), size=scene.rows)]
     right = rng.random(scene.rows) < scene.accuracy(confidences)
     labelled = rng.random(scene.rows) < np.where(right, scene.right, scene.wrong)
     sums = CalibrationSums.empty(edges)
     sums.add_traffic(confidences)
-    sums.add_labels(confidences[labelled], right[labelled])
-    return sums
+    outcomes = right[labelled].astype(np.float64)
+    expected = sums.traffic_confidence
+    return Cohort(sums.traffic, confidences[labelled], outcomes, traffic_confidence=expected)
 
 
 def _summary(sums: CalibrationSums, ratio: float) -> Window:
@@ -156,18 +157,7 @@ def states(scene: Scene, streams: int, ratio: float = 1.0, seed: int = 1) -> Sta
     for number in range(streams):
         rng, monitor = np.random.default_rng([seed, number]), Monitor(edges, options=options)
         for hour in range(5):
-            confidences = p[rng.integers(len(p), size=scene.rows)]
-            right = rng.random(scene.rows) < scene.accuracy(confidences)
-            labelled = rng.random(scene.rows) < np.where(right, scene.right, scene.wrong)
-            sums = CalibrationSums.empty(edges)
-            sums.add_traffic(confidences)
-            cohort = Cohort(
-                sums.traffic,
-                confidences[labelled],
-                right[labelled].astype(np.float64),
-                traffic_confidence=sums.traffic_confidence,
-            )
-            monitor.add(hour, hour + 1, cohort)
+            monitor.add(hour, hour + 1, _window(scene, p, edges, rng))
         status = monitor.assess(5.0)
         against += status.state in ("suspect", "stale")
         named += status.may_be_selection

@@ -72,8 +72,9 @@ def _below(paper: str, low: Side, high: Side, metric: str = "ece") -> Claim:
     return Claim(paper, f"{first} below {second}{at}, {TITLES[metric]}", low, high, metric)
 
 
-def _lower(paper: str, low: str, high: str, metric: str = "ece") -> Claim:
-    return _below(paper, Side(low), Side(high), metric)
+def _lower(paper: str, *pairs: tuple[str, str], metric: str = "ece") -> list[Claim]:
+    """Return the claims that the first objective of each pair is below the second."""
+    return [_below(paper, Side(low), Side(high), metric) for low, high in pairs]
 
 
 TITLES = {
@@ -94,65 +95,53 @@ _L2 = "ece_l2_equal_mass"
 _LEARNT = 0.1
 #: A difference is seen if a two-sided paired t-test over the seeds has a p below this.
 _LEVEL = 0.05
+_OF_TABLES_4_AND_6 = (
+    ("CE + MMCE", "CE"), ("focal + SB-ECE", "focal 3"), ("focal + S-AvUC", "focal 3")
+)  # fmt: skip
 _OF_THE_TEXT: tuple[Claim, ...] = (
-    _lower("004, table 1", "FLSD-53", "CE"),
-    _lower("004, table 1", "FLSD-53", "Brier"),
-    _lower("004, table 1", "FLSD-53", "CE + MMCE"),
-    _lower("004, table 1", "FLSD-53", "label smoothing"),
-    _lower("004, table 1", "Brier", "CE"),
-    _lower("004, table 1", "label smoothing", "CE"),
-    _lower("004, table 1", "CE", "CE + MMCE"),
-    _lower("004, table 5", "focal 3", "focal 5, 3, 2"),
+    *_lower(
+        "004, table 1", ("FLSD-53", "CE"), ("FLSD-53", "Brier"), ("FLSD-53", "CE + MMCE"),
+        ("FLSD-53", "label smoothing"), ("Brier", "CE"), ("label smoothing", "CE"),
+        ("CE", "CE + MMCE"),
+    ),
+    *_lower("004, table 5", ("focal 3", "focal 5, 3, 2")),
     _below("004, table 1", Side("CE", "TS"), Side("CE")),
     _below("004, table 1", Side("FLSD-53", "TS"), Side("CE", "TS")),
-    _lower("000, table 2", "CE + MMCE", "CE", _L2),
-    _lower("000, table 2", "focal 3", "CE", _L2),
-    _lower("000, table 2", "CE", "Brier", _L2),
-    _lower("000, table 2", "focal + SB-ECE", "focal 3", _L2),
-    _lower("000, table 2", "focal + S-AvUC", "focal 3", _L2),
-    _lower("000, table 2", "CE", "CE + SB-ECE", _L2),
-    _lower("000, table 2", "CE", "CE + S-AvUC", _L2),
-    _lower("000, table 2", "CE + AvUC-GS", "CE + AvUC", _L2),
-    _lower("000, appendix B", "CE + SB-ECE, interleaved", "CE", _L2),
-    _lower("000, appendix B", "CE + S-AvUC, interleaved", "CE", _L2),
+    *_lower(
+        "000, table 2", ("CE + MMCE", "CE"), ("focal 3", "CE"), ("CE", "Brier"),
+        ("focal + SB-ECE", "focal 3"), ("focal + S-AvUC", "focal 3"), ("CE", "CE + SB-ECE"),
+        ("CE", "CE + S-AvUC"), ("CE + AvUC-GS", "CE + AvUC"), metric=_L2,
+    ),
+    *_lower(
+        "000, appendix B", ("CE + SB-ECE, interleaved", "CE"), ("CE + S-AvUC, interleaved", "CE"),
+        metric=_L2,
+    ),
     _below("000, table 2", Side("CE", "TS-SB-ECE"), Side("CE", "TS"), _L2),
     _below("000, figure 2", Side("CE", "TS-SB-ECE", 5), Side("CE", "TS", 5), _L2),
     _below("000, figure 7", Side("focal 3", "", 5), Side("CE", "TS", 5), _L2),
     _below("000, figure 7", Side("CE + MMCE", "", 5), Side("CE", "TS", 5), _L2),
-    _lower("001, table 3", "CE + ACLS", "CE"),
-    _lower("001, table 3", "CE + ACLS", "CE + MbLS"),
-    _lower("001, table 3", "CE + MbLS", "label smoothing"),
-    _lower("001, table 3", "CE + MMCE", "CE"),
-    _lower("001, table 3", "CE + ECP", "CE"),
-    _lower("001, table 3", "CE + CRL", "CE"),
-    _lower("001, table 3", "CE + CPC", "CE"),
-    _lower("001, table 3", "CE", "CE + MDCA"),
-    _lower("002, table 1", "selective risk", "CE"),
-    _lower("002, table 1", "selective risk", "AURC"),
-    _lower("002, table 1", "selective risk", "CE + KDE"),
-    _lower("002, table 1", "CE", "FLSD-53"),
-    _lower("002, table 1", "CE", "inverse focal"),
-    _lower("002, table 2", "selective risk", "CE", "classwise_ece"),
+    *_lower(
+        "001, table 3", ("CE + ACLS", "CE"), ("CE + ACLS", "CE + MbLS"),
+        ("CE + MbLS", "label smoothing"), ("CE + MMCE", "CE"), ("CE + ECP", "CE"),
+        ("CE + CRL", "CE"), ("CE + CPC", "CE"), ("CE", "CE + MDCA"),
+    ),
+    *_lower(
+        "002, table 1", ("selective risk", "CE"), ("selective risk", "AURC"),
+        ("selective risk", "CE + KDE"), ("CE", "FLSD-53"), ("CE", "inverse focal"),
+    ),
+    *_lower("002, table 2", ("selective risk", "CE"), metric="classwise_ece"),
     *(
-        _lower("000, table 4", low, high, metric)
-        for low, high in (
-            ("CE + MMCE", "CE"), ("focal + SB-ECE", "focal 3"), ("focal + S-AvUC", "focal 3")
-        )
+        claim
+        for pair in _OF_TABLES_4_AND_6
         for metric in ("ks_error", "ece_sweep")
+        for claim in _lower("000, table 4", pair, metric=metric)
     ),
-    _lower("000, table 4", "CE", "focal 3", "ks_error"),
-    *(
-        _lower("000, table 6", low, high, "marginal_ece_l2")
-        for low, high in (
-            ("CE + MMCE", "CE"), ("focal + SB-ECE", "focal 3"), ("focal + S-AvUC", "focal 3"),
-            ("CE", "focal 3"),
-        )
+    *_lower("000, table 4", ("CE", "focal 3"), metric="ks_error"),
+    *_lower("000, table 6", *_OF_TABLES_4_AND_6, ("CE", "focal 3"), metric="marginal_ece_l2"),
+    *_lower(
+        "004, table 11", ("FLSD-53", "CE"), ("Brier", "CE"), ("CE", "CE + MMCE"), metric="mce"
     ),
-    _lower("004, table 11", "FLSD-53", "CE", "mce"),
-    _lower("004, table 11", "Brier", "CE", "mce"),
-    _lower("004, table 11", "CE", "CE + MMCE", "mce"),
-    _lower("004, table 13", "FLSD-53", "CE", "s99"),
-    _lower("004, table 13", "FLSD-53", "CE + MMCE", "s99"),
+    *_lower("004, table 13", ("FLSD-53", "CE"), ("FLSD-53", "CE + MMCE"), metric="s99"),
 )  # fmt: skip
 
 

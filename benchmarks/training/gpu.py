@@ -171,17 +171,17 @@ def _overhead(options: argparse.Namespace) -> None:
     costs = overhead.measure(
         options.model, options.batch, 10, list(LOSSES), options.times, options.size
     )
-    title = f"# Steps of {options.model}, {options.batch} images, on {_device(options.device)}"
-    lines = [
-        title,
-        "",
-        "| loss | alone, ms | step, ms | step of cross-entropy |",
-        "|---|--:|--:|--:|",
-    ]
+    lines = _head("Steps", options, "loss", "alone, ms", "step, ms", "step of cross-entropy")
     for name, cost in costs.items():
         ratio = cost.step / costs["cross_entropy"].step
         lines.append(f"| {name} | {cost.alone * 1e3:.3f} | {cost.step * 1e3:.2f} | {ratio:.3f} |")
     _write(options.output / "overhead.md", lines)
+
+
+def _head(what: str, options: argparse.Namespace, *columns: str) -> list[str]:
+    """Return the first lines of a table of a network."""
+    title = f"# {what} of {options.model}, {options.batch} images, on {_device(options.device)}"
+    return [title, "", f"| {' | '.join(columns)} |", "|---|" + "--:|" * (len(columns) - 1)]
 
 
 def _data_path(options: argparse.Namespace) -> None:
@@ -189,13 +189,8 @@ def _data_path(options: argparse.Namespace) -> None:
 
     count = 20 if options.device == "cuda" else 2
     splits = step.images(count * options.batch, options.size)
-    title = f"# Data path of {options.model}, {options.batch} images, on {_device(options.device)}"
-    lines = [
-        title,
-        "",
-        "| configuration | step, ms | batch ready, ms | data path |",
-        "|---|--:|--:|--:|",
-    ]
+    columns = "configuration", "step, ms", "batch ready, ms", "data path"
+    lines = _head("Data path", options, *columns)
     for name, fields in step.CONFIGURATIONS.items():
         if options.device == "cpu" and "compile" in fields:
             continue  # a CPU has no CUDA graphs

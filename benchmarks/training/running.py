@@ -6,7 +6,8 @@ import io
 import json
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -170,6 +171,22 @@ def finish(
     return finished
 
 
+@contextmanager
+def record_run(objective: str, recipe: Recipe, splits: Splits) -> Iterator[dict[str, Any]]:
+    """Yield the story of a run; it gets the seconds of the block, and why the run diverges."""
+    story: dict[str, Any] = {
+        "objective": objective, "seed": recipe.seed, "epochs": recipe.epochs,
+        "classes": splits.classes,
+    }  # fmt: skip
+    started, used = time.time(), time.process_time()
+    try:
+        yield story
+    except InputError as error:
+        story["diverged"] = str(error)
+    story["seconds"] = round(time.time() - started, 1)
+    story["processor_seconds"] = round(time.process_time() - used, 1)
+
+
 def _trained(
     recipe: Recipe,
     splits: Splits,
@@ -177,29 +194,19 @@ def _trained(
     shifted: int,
     initial_weights: dict[str, Tensor] | None,
 ) -> Finished:
-    story: dict[str, Any] = {
-        "objective": objective, "seed": recipe.seed, "epochs": recipe.epochs,
-        "classes": splits.classes,
-    }  # fmt: skip
-    started, used = time.time(), time.process_time()
     fabric = launch_fabric(recipe)
     subset = replace(splits, test=splits.test.subset(range(min(_LOOKED_AT, len(splits.test)))))
     if recipe.stop.keep == "last":  # then validation rows decide nothing
         validation = splits.validation.subset(range(min(_LOOKED_AT, len(splits.validation))))
         subset = replace(subset, validation=validation)
     arrays: dict[str, NDArray[Any]] = {}
-    try:
+    with record_run(objective, recipe, splits) as story:
         trained = train(recipe, subset, _NoStore(), NoOp(), initial_weights, fabric)
-    except InputError as error:
-        story["diverged"] = str(error)
-    else:
         part = recipe.model
         network = build(part.name, splits.classes, facts=splits.facts, **part.options)
         network.load_state_dict(trained.weights)
         arrays = _message(fabric, fabric.setup_module(network), splits, shifted)
         story["history"] = trained.history
-    story["seconds"] = round(time.time() - started, 1)
-    story["processor_seconds"] = round(time.process_time() - used, 1)
     story["device"] = _device(fabric.device)
     return Finished(story, arrays)
 

@@ -8,8 +8,8 @@ are training rows of their own, which computes each subtree again and takes four
 from __future__ import annotations
 
 import copy
-import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from benchmarks.training.running import Finished
-from recalib.errors import InputError
+from benchmarks.training.running import Finished, record_run
 from recalib.recipe import Recipe
 from training import train
 from training.data import Split, Splits
@@ -67,16 +66,17 @@ class NodeBatches:
             yield trees, torch.from_numpy(nodes), torch.from_numpy(labels)
 
 
+@dataclass(frozen=True)
 class RootBatches:
     """Batches (trees, labels) of sentences, in their order."""
 
-    def __init__(self, split: Split, size: int = 256) -> None:
-        self._split, self._size = split, size
+    split: Split
+    size: int = 256
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        split = self._split
-        for start in range(0, len(split), self._size):
-            part = split.subset(range(start, min(start + self._size, len(split))))
+        split = self.split
+        for start in range(0, len(split), self.size):
+            part = split.subset(range(start, min(start + self.size, len(split))))
             yield part.inputs.batch(part.rows), torch.from_numpy(part.labels)
 
 
@@ -97,14 +97,9 @@ def train_on_nodes(
         trees, TreeInputs(trees, inputs.vocabulary), recipe.batch_size, recipe.seed
     )
     best = _BestEpoch(model)
-    story: dict[str, Any] = {
-        "objective": objective, "seed": recipe.seed, "epochs": recipe.epochs,
-        "classes": splits.classes,
-    }  # fmt: skip
-    started, used = time.time(), time.process_time()
     loss = recipe.loss
     arrays: dict[str, NDArray[Any]] = {}
-    try:
+    with record_run(objective, recipe, splits) as story:
         trained = train(
             model, {"train": batches, "validation": RootBatches(splits.validation)},
             loss=loss.primary, options=loss.options, secondary=loss.secondary,
@@ -112,13 +107,8 @@ def train_on_nodes(
             optimiser=recipe.optimiser.model_dump(mode="json"), epochs=recipe.epochs,
             seed=recipe.seed, device=recipe.device, progress=best,
         )  # fmt: skip
-    except InputError as error:
-        story["diverged"] = str(error)
-    else:
         story["history"] = trained.history
         arrays = best.arrays(splits)
-    story["seconds"] = round(time.time() - started, 1)
-    story["processor_seconds"] = round(time.process_time() - used, 1)
     story["device"] = recipe.device
     return Finished(story, arrays)
 

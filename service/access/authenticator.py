@@ -7,6 +7,7 @@ import math
 import time
 from collections import Counter
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from anyio import to_thread
@@ -47,6 +48,7 @@ def set_principal(principal: Principal) -> None:
     _current_principal.set(principal)
 
 
+@dataclass(eq=False)
 class Authenticator:
     """Checks API keys and tokens, and what their holders may do; safe to use from threads.
 
@@ -64,21 +66,15 @@ class Authenticator:
     proxies: whose word for the client's address is taken.
     """
 
-    def __init__(
-        self,
-        registry: Registry,
-        required: bool,
-        tokens: TokenVerifier | None = None,
-        default_limits: Limits = _NO_LIMITS,
-        public_docs: bool = False,
-        proxies: TrustedProxies = _NO_PROXIES,
-    ) -> None:
-        self._registry = registry
-        self.required = required
-        self.proxies = proxies
-        self._tokens = tokens
-        self._default_limits = default_limits
-        self._open_scopes = {"open", "docs"} if public_docs else {"open"}
+    registry: Registry
+    required: bool
+    tokens: TokenVerifier | None = None
+    default_limits: Limits = _NO_LIMITS
+    public_docs: bool = False
+    proxies: TrustedProxies = _NO_PROXIES
+
+    def __post_init__(self) -> None:
+        self._open_scopes = {"open", "docs"} if self.public_docs else {"open"}
         #: Paths of requests that need no key.
         self.open_paths = {
             item.path for item in OPERATIONS.values() if item.path and self.is_open(item)
@@ -88,21 +84,21 @@ class Authenticator:
         self._keys: dict[bytes, tuple[Principal, float]] | None = None
         self.limiter = Limiter()
         #: Whether any caller has a limit.
-        self._has_limits = not default_limits.is_none
+        self._has_limits = not self.default_limits.is_none
         self._failed = FailedAttempts()
         #: By caller, operation and model.
         self._refused: dict[str, Counter[tuple[str, str | None]]] = {}
 
     def refresh(self) -> None:
         """Read the active API keys from the registry."""
-        with self._registry.reading() as tx:
+        with self.registry.reading() as tx:
             active = tx.api_keys.active()
         self._has_limits = not (
-            self._default_limits.is_none and all(key.limits.is_none for key in active)
+            self.default_limits.is_none and all(key.limits.is_none for key in active)
         )
         self._keys = {
             key.digest: (
-                key.principal.limited(self._default_limits),
+                key.principal.limited(self.default_limits),
                 math.inf if key.expires_at is None else key.expires_at,
             )
             for key in active
@@ -117,7 +113,7 @@ class Authenticator:
         ----------
         only_if_due: fetch only if the regular refresh interval has passed.
         """
-        tokens = self._tokens
+        tokens = self.tokens
         if tokens is None or (only_if_due and not tokens.keys.is_due):
             return
         with contextlib.suppress(UnavailableError, TimeoutError):
@@ -172,10 +168,10 @@ class Authenticator:
                 "Authorization is not understood: send Authorization: Bearer KEY"
             )
         secret = secret.strip()
-        if self._tokens is not None and is_token(secret):
-            if address is not None and not self._tokens.is_cached(secret):
+        if self.tokens is not None and is_token(secret):
+            if address is not None and not self.tokens.is_cached(secret):
                 self._failed.check(address)
-            return self._limited(self._tokens.principal(secret))
+            return self._limited(self.tokens.principal(secret))
         return self.principal_of_key(hash_secret(secret))
 
     def principal_of_key(self, digest: bytes) -> Principal:
@@ -202,7 +198,7 @@ class Authenticator:
     @property
     def issuer(self) -> TokenVerifier | None:
         """The verifier of tokens of the issuer at which people sign in; None without one."""
-        tokens = self._tokens
+        tokens = self.tokens
         return tokens if tokens is not None and tokens.oidc.client_id else None
 
     async def sign_in(self, attempt: Attempt, code: str, address: str) -> Principal:
@@ -223,7 +219,7 @@ class Authenticator:
             raise
 
     def _limited(self, principal: Principal) -> Principal:
-        return principal.limited(self._default_limits) if self._has_limits else principal
+        return principal.limited(self.default_limits) if self._has_limits else principal
 
     def is_open_path(self, path: str) -> bool:
         """Return whether requests to a path are answered without a key, or with a session."""
@@ -284,7 +280,7 @@ class Authenticator:
             return
         refused, self._refused = self._refused, {}
         try:
-            with self._registry.transaction() as tx:
+            with self.registry.transaction() as tx:
                 for name, counts in refused.items():
                     for (operation, model), times in counts.items():
                         detail, target = "" if times == 1 else f"{times} times", model or ""

@@ -576,8 +576,8 @@ MUTATIONS = [
     *_file(
         "service/http/bodies.py",
         "tests/service/test_bad_input.py",
-        ("self._announced > self._lowest:", "self._announced >= self._lowest:"),
-        ("if self._size > self._lowest:", "if False:"),
+        ("self.announced > self.lowest:", "self.announced >= self.lowest:"),
+        ("if self._size > self.lowest:", "if False:"),
     ),
     *_file(
         "service/idempotency.py",

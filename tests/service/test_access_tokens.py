@@ -60,7 +60,7 @@ def _metadata(token: str) -> list[tuple[str, str]]:
 
 def _some_time_goes_by(client: Any) -> None:
     """Pass the minimum time between two fetches of the signing keys."""
-    keys = client.app.state.recalib.access._tokens.keys
+    keys = client.app.state.recalib.access.tokens.keys
     keys._tried_at = keys._fetched_at = time.monotonic() - 60
 
 
@@ -108,7 +108,7 @@ def test_api_keys_work_while_the_issuer_is_unavailable(
     )
     assert "does not return its keys" in error.details()
     # When the signing keys are too old, tokens are unavailable; API keys still work.
-    monkeypatch.setattr(client.app.state.recalib.access._tokens.keys, "_fetched_at", None)
+    monkeypatch.setattr(client.app.state.recalib.access.tokens.keys, "_fetched_at", None)
     assert client.get("/v1/models", headers=_bearer(known)).status_code == 503
     assert client.get("/v1/models", headers=_bearer(key)).status_code == 200
     assert client.get("/livez").status_code == 200
@@ -153,9 +153,9 @@ def test_signatures_are_not_checked_for_rate_limited_addresses(
     statuses = [client.get("/v1/models", headers=_bearer(bad)).status_code for _ in range(32)]
     assert statuses == [401] * 30 + [429] * 2
     checked: list[str] = []
-    check = access._tokens.claims
+    check = access.tokens.claims
     monkeypatch.setattr(
-        access._tokens, "claims", lambda token, aud: checked.append(token) or check(token, aud)
+        access.tokens, "claims", lambda token, aud: checked.append(token) or check(token, aud)
     )
     assert client.get("/v1/models", headers=_bearer(known)).status_code == 200
     answer = client.get("/v1/models", headers=_bearer(new))

@@ -180,7 +180,7 @@ def test_refused_requests_are_recorded_with_a_limit(
     assert ugly.status_code == 403
     access = client.app.state.recalib.access
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(access, "_registry", _Away())
+        patch.setattr(access, "registry", _Away())
         with pytest.raises(UnavailableError):
             access.write_refusals()
     access.write_refusals()

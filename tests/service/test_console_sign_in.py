@@ -158,11 +158,11 @@ def test_a_session_of_a_person_rotates_and_ends_with_time_or_without_the_issuer(
     assert session is not None
     assert 28_700 < session.remaining_seconds <= 28_800
     access = site.app.state.recalib.access
-    verifier = access._tokens
-    access._tokens = None
+    verifier = access.tokens
+    access.tokens = None
     assert "revoked" in browser.get("models").headers["location"]
     verifier.oidc = replace(verifier.oidc, client_id="")
-    access._tokens = verifier
+    access.tokens = verifier
     assert browser.get("sign-in/issuer").status_code == 404
     assert "Sign in at" not in browser.get("sign-in").text
     with site.registry.transaction() as tx:
