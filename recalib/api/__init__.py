@@ -20,7 +20,7 @@ from recalib.core.arrays import (
     probability_resemblance,
 )
 from recalib.core.class_names import check_label_rows, class_indices
-from recalib.core.inputs import check_index, counted_rows, frame_columns, score_matrix
+from recalib.core.inputs import check_index, counted_rows, frame_columns, one_of, score_matrix
 from recalib.core.label_arrays import label_resemblance
 from recalib.core.options import check_choice
 from recalib.errors import InputError, RecalibWarning
@@ -109,7 +109,7 @@ def evaluate(
     >>> evaluate([0, 1], [0.2, 0.6], metrics=["accuracy"], segments=["DE", "FR"]).segments
     {'segment=DE': <Evaluation accuracy 100.00%>, 'segment=FR': <Evaluation accuracy 100.00%>}
     """
-    kind, scores = _one_of(logits, probabilities)
+    kind, scores = one_of(logits, probabilities)
     check_index(**{kind: scores, "labels": labels, "sample_weight": sample_weight})
     interval_level = level if intervals or floors else None
     if segments is not None and (task == "multilabel" or ignore_index is not None):
@@ -278,7 +278,7 @@ def classwise_diagram(
     from recalib.reporting import plots
 
     if task == "multilabel":
-        kind, scores = _one_of(logits, probabilities)
+        kind, scores = one_of(logits, probabilities)
         predictions_of_labels, names = _label_predictions(labels, scores, kind, class_labels)
         if kind == "logits":
             _warn_of_probabilities(label_resemblance(predictions_of_labels.log_odds), stacklevel=3)
@@ -299,13 +299,6 @@ def _warn_of_probabilities(resemblance: str, *, stacklevel: int) -> None:
         warnings.warn(message, RecalibWarning, stacklevel=stacklevel)
 
 
-def _one_of(logits: Any, probabilities: Any) -> tuple[Input, Any]:
-    if (logits is None) == (probabilities is None):
-        found = "neither" if logits is None else "both"
-        raise InputError("logits, probabilities", found=found, accepted="exactly one of the two")
-    return ("probabilities", probabilities) if logits is None else ("logits", logits)
-
-
 def _indices(
     labels: ArrayLike, matrix: Any, class_labels: tuple[str, ...] | None, scores: Any
 ) -> Any:
@@ -320,7 +313,7 @@ def _series(
     class_labels: tuple[str, ...] | None = None,
 ) -> dict[str, Predictions]:
     """Return the predictions of each series by its title."""
-    kind, values = _one_of(logits, probabilities)
+    kind, values = one_of(logits, probabilities)
     by_title = values if isinstance(values, Mapping) else {"": values}
     series = {}
     for title, scores in by_title.items():

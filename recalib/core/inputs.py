@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Real
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -288,6 +288,14 @@ class CountedRows:
         if groups is None:
             return images if self.shape[0] > 1 else None
         return _of_shape(groups, self.shape[:1], "groups")[images]
+
+
+def one_of(logits: Any, probabilities: Any) -> tuple[Literal["logits", "probabilities"], Any]:
+    """Return the kind of the scores that are given, and these; `InputError` for both or neither."""
+    if (logits is None) == (probabilities is None):
+        found = "neither" if logits is None else "both"
+        raise InputError("logits, probabilities", found=found, accepted="exactly one of the two")
+    return ("probabilities", probabilities) if logits is None else ("logits", logits)
 
 
 def counted_rows(

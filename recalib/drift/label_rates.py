@@ -9,6 +9,7 @@ Chernoff and Hoeffding (1963, theorem 1), which holds with and without replaceme
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from itertools import groupby, takewhile
 from typing import NamedTuple
 
@@ -103,9 +104,7 @@ def rate_window(
     for k in recent:
         by_rate[strata[k]] = by_rate[strata[k]].merge(entries[k][2])
     silent = by_rate.pop(-1, empty).traffic_only()
-    sums = empty
-    for sums_of_rate in by_rate.values():
-        sums = sums.merge(sums_of_rate)
+    sums = reduce(CalibrationSums.merge, by_rate.values(), empty)
     start, end = entries[recent[0]][0], entries[recent[-1]][1]
     rare = _rare_labels([(entries[k], strata[k]) for k in recent], by_rate)
     return RatedWindow(start, end, sums, list(by_rate.values()), silent, times, rare)

@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -193,9 +194,8 @@ class Monitor:
             data[name] = self._new_rows(cohort, end, self._edges)
         if class_rows is not None and class_rows.groups is not None:
             class_rows = class_rows.select(self._groups.are_new(class_rows.groups))
-        total = CalibrationSums.empty(self._edges)
-        for sums, _ in data.values():
-            total = total.merge(sums)
+        parts = (sums for sums, _ in data.values())
+        total = reduce(CalibrationSums.merge, parts, CalibrationSums.empty(self._edges))
         self._all.add(start, end, total, _sort_by_time([rows for _, rows in data.values()]))
         self._end = end
         for name, cohort in (promised or {}).items():

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -42,8 +43,8 @@ from recalib.metrics.evaluation import format_metric
 from recalib.metrics.headline import headline_metrics
 from recalib.objectives import OBJECTIVES
 
-#: Fits a map by an objective, with options.
-FitMap = Callable[[str, str, Mapping[str, Any]], Calibrator]
+#: Fits a map by an objective, with options as keywords.
+FitMap = Callable[..., Calibrator]
 
 
 @dataclass(frozen=True)
@@ -175,18 +176,6 @@ def compare(
         test_weight = as_array(test_weight, "test_weight")
         check_weights(test_weight, rows=len(test.labels), field="test_weight")
 
-    def fit_map(name: str, objective: str, options: Mapping[str, Any]) -> Calibrator:
-        return fit(
-            scores,
-            y,
-            name,
-            objective,
-            input=input,
-            sample_weight=sample_weight,
-            weight_kind=weight_kind,
-            **options,
-        )
-
     def measured(calibrator: Calibrator) -> dict[str, Estimate]:
         if test is None:
             return {}
@@ -195,6 +184,9 @@ def compare(
             test.labels, probabilities=probabilities, sample_weight=test_weight, level=level
         )
 
+    fit_map = partial(
+        fit, scores, y, input=input, sample_weight=sample_weight, weight_kind=weight_kind
+    )
     fitted, left_out = fit_pairs(pairs, z.shape[1], fit_map, progress=progress)
 
     def predicted(calibrator: Calibrator) -> MetricValue | None:
@@ -239,7 +231,7 @@ def fit_pairs(
             left_out.append(error)
             continue
         progress(f"{name} by {objective}")
-        fitted.append(fit_map(name, objective, {}))
+        fitted.append(fit_map(name, objective))
     return fitted, left_out
 
 
@@ -288,7 +280,7 @@ def recommend(
     if winner in candidates:
         recommended = fitted[candidates.index(winner)][0]
     else:  # a stack, or a reference that is not among the pairs
-        recommended = fit_map(winner.map.name, winner.objective.name, options_of(winner.map))
+        recommended = fit_map(winner.map.name, winner.objective.name, **options_of(winner.map))
     card = msgspec.structs.replace(
         recommended.card, calibration_error=validation_error(recommended)
     )

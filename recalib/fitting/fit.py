@@ -29,9 +29,7 @@ from recalib.core.arrays import log_probabilities as as_logits
 from recalib.core.blas_threads import one_blas_thread
 from recalib.core.card import (
     DataSummary,
-    MetricValue,
     RejectionOptions,
-    ReliabilityBins,
     SetMethod,
     SetOptions,
 )
@@ -442,38 +440,29 @@ def _describe(
     `weights` are `sample_weight` in effective rows. Rows of independent labels have no confidence.
     """
     target = target_of(calibrator.card.classes)
-    metrics: dict[str, dict[str, MetricValue]] = {}
-    reliability: dict[str, ReliabilityBins] = {}
-    error = None
+    fields: dict[str, Any] = {}
     if calibrator.is_multilabel:
         if measure:
             calibrated = calibrator.predict_float64(logits)
-            metrics = measure_metrics(logits, calibrated, labels, sample_weight)
-        card = msgspec.structs.replace(calibrator.card, metrics=metrics)
+            fields["metrics"] = measure_metrics(logits, calibrated, labels, sample_weight)
+        card = msgspec.structs.replace(calibrator.card, **fields)
         return Calibrator(calibrator.parameters, card)
     if measure:
         is_exact = logits.size <= _MAX_EXACT_SIZE
         p = calibrator.predict_float64(logits) if is_exact else calibrator.predict_rounded(logits)
         after = Predictions.from_probabilities(p, labels)
         confidences, outcomes = pairs_of_rows(p, labels)
-        error = calibration_error(confidences, outcomes, weights)
+        fields["calibration_error"] = calibration_error(confidences, outcomes, weights)
         stages = stages_of(logits, after)
-        metrics = measure_stages(stages, sample_weight)
-        reliability = reliability_of(stages, weights)
+        fields["metrics"] = measure_stages(stages, sample_weight)
+        fields["reliability"] = reliability_of(stages, weights)
     elif confidences is None or target != "top_label":
         confidences = _monitored(calibrator, logits)
-    histogram = reference_histogram(confidences, target, weights)
-    thresholds = None
+    fields["confidences"] = reference_histogram(confidences, target, weights)
     if target == "positive_class":
         thresholds = measure_thresholds(calibrator, confidences, labels, sample_weight)
-    card = msgspec.structs.replace(
-        calibrator.card,
-        metrics=metrics,
-        reliability=reliability,
-        calibration_error=error,
-        confidences=histogram,
-        thresholds=thresholds,
-    )
+        fields["thresholds"] = thresholds
+    card = msgspec.structs.replace(calibrator.card, **fields)
     return Calibrator(calibrator.parameters, card)
 
 

@@ -242,11 +242,9 @@ class OddsSums:
         return Groups(self.odds[starts], rows, hits, cells=cells)
 
     def _in_cells(self) -> OddsSums:
-        return (
-            self
-            if self.cells is not None
-            else _sum_cells(self.odds, self.rows, self.hits, self.resolution)
-        )
+        if self.cells is not None:
+            return self
+        return _sum_cells(self.odds, self.rows, self.hits, self.resolution)
 
 
 def _sum_equal(odds: Numbers, rows: Numbers, hits: Numbers, resolution: Resolution) -> OddsSums:

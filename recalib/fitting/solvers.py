@@ -7,6 +7,7 @@ A map that is fitted by gradient needs no entry. A map with `fitted_by = "solver
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -201,10 +202,6 @@ def _ensemble(problem: Problem) -> Solution:
     return solution.after(single)
 
 
-def _stack(problem: Problem) -> Solution:
-    return fit_stack(problem, solve)
-
-
 #: Solvers of pairs of map and objective that replace the gradient method.
 PAIR_SOLVERS: dict[tuple[str, str], Solver] = {
     ("temperature", "nll"): _newton,
@@ -231,5 +228,5 @@ MAP_SOLVERS: dict[str, Solver] = {
     "quadratic": fit_quadratic,
     "meta_miscoverage": fit_meta,
     "meta_accuracy": fit_meta,
-    "stack": _stack,
+    "stack": partial(fit_stack, solve=solve),
 }

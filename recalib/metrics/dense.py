@@ -14,7 +14,7 @@ import scipy.ndimage
 from numpy.typing import ArrayLike, NDArray
 
 from recalib.core.arrays import Integers
-from recalib.core.inputs import as_array
+from recalib.core.inputs import as_array, one_of
 from recalib.errors import InputError
 from recalib.metrics.base import Estimate
 from recalib.metrics.evaluate import StreamingEvaluation, as_predictions
@@ -177,12 +177,8 @@ class DenseEvaluation:
         ------
         InputError: other shapes, labels or values. Images before the invalid one are counted.
         """
-        kind = "logits" if probabilities is None else "probabilities"
-        if (logits is None) == (probabilities is None):
-            found = "neither" if logits is None else "both"
-            raise InputError("logits, probabilities", found=found, accepted="exactly one of them")
-        scores = as_array(logits if probabilities is None else probabilities, kind)
-        truth = as_array(labels, "labels")
+        kind, values = one_of(logits, probabilities)
+        scores, truth = as_array(values, kind), as_array(labels, "labels")
         _check_shapes(scores, truth, kind, self.classes)
         for image, image_labels in zip(scores, truth, strict=True):
             self._add_image(image, image_labels, kind)

@@ -20,7 +20,7 @@ from recalib.core.arrays import (
     refuse_first,
     repeated_rows,
 )
-from recalib.core.inputs import as_array
+from recalib.core.inputs import as_array, one_of
 from recalib.core.options import check_choice, check_names
 from recalib.core.segment_columns import segment_masks
 from recalib.errors import CorruptError, InputError
@@ -450,11 +450,9 @@ def as_predictions(
     classes: int | None = None,
 ) -> Predictions:
     """Return the predictions of logits or probabilities; `InputError` if they are invalid."""
-    if logits is not None and probabilities is None:
-        z = check_logits(logits, classes=classes)
+    kind, scores = one_of(logits, probabilities)
+    if kind == "logits":
+        z = check_logits(scores, classes=classes)
         return Predictions.from_logits(z, check_labels(labels, logits=z))
-    if probabilities is not None and logits is None:
-        p = check_probabilities(probabilities, classes=classes)
-        return Predictions.from_probabilities(p, check_labels(labels, logits=p))
-    found = "neither" if logits is None else "both"
-    raise InputError("logits, probabilities", found=found, accepted="exactly one of the two")
+    p = check_probabilities(scores, classes=classes)
+    return Predictions.from_probabilities(p, check_labels(labels, logits=p))

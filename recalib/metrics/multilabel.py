@@ -15,6 +15,7 @@ import scipy
 from numpy.typing import ArrayLike, NDArray
 
 from recalib.core.arrays import Floats, WeightKind, check_weights, repeated_rows
+from recalib.core.inputs import one_of
 from recalib.core.label_arrays import label_log_odds
 from recalib.core.options import check_choice, check_names
 from recalib.files import Input
@@ -180,11 +181,8 @@ class StreamingLabelEvaluation:
         probabilities: Floats | None = None,
     ) -> None:
         """Add a batch of checked labels and scores (n, K): log-odds or probabilities."""
-        if probabilities is not None:
-            predictions = LabelPredictions.from_scores(probabilities, labels, input="probabilities")
-        else:
-            assert logits is not None  # noqa: S101  (one of the two is given)
-            predictions = LabelPredictions.from_scores(logits, labels, input="logits")
+        kind, scores = one_of(logits, probabilities)
+        predictions = LabelPredictions.from_scores(scores, labels, input=kind)
         for name, means in self._means.items():
             means.add(predictions.row_means[name])
         p = predictions.probabilities

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from recalib.calibrator import Calibrator
 from recalib.core.arrays import WeightKind
@@ -72,18 +72,14 @@ def compare(
         progress("reading")
         survey = rows.survey(weight_kind)
 
-        def fit_map(map: str, objective: str, options: Mapping[str, Any]) -> Calibrator:
-            return fit(
-                validation,
-                map,
-                objective,
-                input=input,
-                sample_weight=sample_weight,
-                weight_kind=weight_kind,
-                cluster=workers,
-                **options,
-            )
-
+        fit_map = partial(
+            fit,
+            validation,
+            input=input,
+            sample_weight=sample_weight,
+            weight_kind=weight_kind,
+            cluster=workers,
+        )
         fitted, left_out = fit_pairs(
             pairs, survey.classes, fit_map, is_summed=True, progress=progress
         )
