@@ -26,7 +26,8 @@ def predict_by_numpy(
     """Return the probabilities (N, K) of checked logits, rounded to `dtype`."""
     step = max(1, _CHUNK // logits.shape[1])
     if 0 < len(logits) <= step:
-        return _predict_chunk(calibrator, logits).astype(dtype, copy=False)
+        # In C order whatever the order of the logits: that is what encoders of answers take.
+        return _predict_chunk(calibrator, logits).astype(dtype, order="C", copy=False)
     result = np.empty(logits.shape, dtype)
     for start in range(0, len(logits), step):
         rows = slice(start, start + step)

@@ -78,6 +78,19 @@ def test_every_request_format_works_with_every_answer_format(
     np.testing.assert_array_equal(probabilities, expected)
 
 
+@pytest.mark.parametrize("accept", OFFERED)
+@pytest.mark.parametrize("rows", [2, 20, 50])
+def test_npy_bodies_may_be_in_fortran_order(shared: Service, rows: int, accept: str) -> None:
+    """NumPy saves so what a transposition gives; the answer is that of the same rows in C order."""
+    logits = np.random.default_rng(0).normal(size=(rows, 4)).astype(np.float32)
+    headers = {**NPY, "Accept": accept}
+    in_order, transposed = (
+        read(shared.client.post(URL, content=npy(body), headers=headers))
+        for body in (logits, np.asfortranarray(logits))
+    )
+    np.testing.assert_array_equal(transposed, in_order)
+
+
 def test_arrow_answer_names_the_calibrator(ready: Service) -> None:
     answer = ready.client.post(URL, json={"logits": LOGITS.tolist()}, headers={"Accept": ARROW})
     table = pa.ipc.open_stream(answer.content).read_all()
