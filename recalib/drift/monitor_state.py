@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 from recalib.core.monitoring_settings import EvidenceSettings
 from recalib.core.time_text import time_text
 from recalib.drift.expected_performance import ExpectedPerformance
-from recalib.drift.target import TARGET_NAMES, Target, TargetNames
+from recalib.drift.target import PROMISES, TARGET_NAMES, Target, TargetNames
 
 State = Literal["fresh", "unverified", "suspect", "stale"]
 #: From best to worst.
@@ -219,11 +219,12 @@ def _decide(
 ) -> tuple[State, str]:
     objective, least_labels = settings.objective, settings.least_labels
     if evidence.rejected_at is not None:
-        relation = f"within {settings.tolerance:.1%} of"
-        if evidence.target == "accepted":
-            relation = "at least"
+        relation = f"not within {settings.tolerance:.1%} of"
+        if evidence.target in PROMISES.values():
+            margin = f"more than {settings.tolerance:.1%} " if settings.tolerance else ""
+            relation = f"{margin}below"
         return "stale", (
-            f"{names.frequency} is not {relation} {names.probability}: the test"
+            f"{names.frequency} is {relation} {names.probability}: the test"
             f" rejected this after"
             f" {evidence.rejected_at:,} labels (log E reached {evidence.threshold:.2f})"
         )

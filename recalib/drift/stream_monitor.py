@@ -206,7 +206,7 @@ class StreamMonitor:
             strata=window.strata,
             selection_ratio=self.options.selection_ratio,
         )
-        if self.options.target == "accepted":
+        if self.options.target in PROMISES.values():
             summary = shortfall_of(summary)
         sums = known.merge(window.silent_traffic)
         silence = None

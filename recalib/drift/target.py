@@ -3,8 +3,10 @@
 - `top_label`: the predicted class is the label. The probability is the confidence.
 - `positive_class`: the label is class 1, of two classes. The probability is P(y = 1).
 - `set_coverage`: the label is in the prediction set. The probability is the promised coverage.
-- `accepted`: an accepted row is right. The probability is 1 − the promised risk, and only a lower
-  frequency breaks the promise.
+- `accepted`: an accepted row is right. The probability is 1 − the promised risk.
+
+The last two are promises: least probabilities, which only a lower frequency breaks. Sets that
+always have the most probable class hold the label more often than promised.
 
 A shifted base rate is an error of one sign in P(y = 1). In the confidence it has one sign where
 class 0 is predicted and the other where class 1 is, and both share bins.
@@ -46,7 +48,7 @@ TARGET_NAMES: dict[Target, TargetNames] = {
         "the coverage of prediction sets",
         "the promised coverage",
         "promised coverages",
-        "error of the coverage",
+        "shortfall of the coverage",
     ),
     "accepted": TargetNames(
         "the accuracy of accepted rows",

@@ -10,15 +10,15 @@ from recalib.core.arrays import Numbers
 from recalib.drift.bettors import default_bettors
 from recalib.drift.calibration_test import STATE_VERSION, CalibrationTest
 from recalib.drift.row_groups import Groups, arrange_units
-from recalib.drift.target import Target
+from recalib.drift.target import PROMISES, Target
 
 
 class TimedTest:
     """A `CalibrationTest` of cohorts, which have times."""
 
     def __init__(self, alpha: float, tolerance: float, target: Target = "top_label") -> None:
-        is_bound = target == "accepted"
-        self.test = CalibrationTest(alpha, tolerance, default_bettors(target), is_bound)
+        at_least = target in PROMISES.values()
+        self.test = CalibrationTest(alpha, tolerance, default_bettors(target), at_least)
         #: The prediction time since which each bettor has won.
         self._onsets: list[float] = []
         #: The prediction time at which the test first rejected.

@@ -41,7 +41,7 @@ def test_lost_coverage_makes_a_calibrator_stale() -> None:
     hits = np.random.default_rng(1).random(4_000) < 0.8
     status = monitor_of(hits).assess(8.0)
     assert (status.state, status.segment) == ("stale", "(sets)")
-    assert status.reason.startswith("the coverage of prediction sets is not within 3.0% of the")
+    assert status.reason.startswith("the coverage of prediction sets is more than 3.0% below the")
     evidence = status.segments["(sets)"].evidence
     assert evidence.target == "set_coverage"
     assert evidence.confidence == pytest.approx(0.9)
@@ -52,6 +52,14 @@ def test_coverage_within_the_spread_of_its_thresholds_is_fresh() -> None:
     """87% where 90% are promised; tolerance 2% and spread 1%."""
     hits = np.random.default_rng(2).random(4_000) < 0.875
     assert monitor_of(hits).assess(8.0).segments["(sets)"].state == "fresh"
+
+
+def test_more_coverage_than_promised_is_fresh() -> None:
+    """Sets with the most probable class hold the label of nearly all rows of a good classifier."""
+    hits = np.random.default_rng(6).random(4_000) < 0.998
+    part = monitor_of(hits).assess(8.0).segments["(sets)"]
+    assert part.state == "fresh"
+    assert part.reason.startswith("shortfall of the coverage 0.0% on 4,000 labels")
 
 
 def test_false_alarms_are_within_alpha() -> None:

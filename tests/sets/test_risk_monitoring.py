@@ -32,7 +32,7 @@ def _status(right: NDArray[Any], options: MonitorOptions = _OPTIONS) -> SegmentS
 def test_broken_promise_is_stale() -> None:
     status = _status(np.random.default_rng(1).random(4_000) < 0.85)
     assert status.state == "stale"
-    assert status.reason.startswith("the accuracy of accepted rows is not at least the promised")
+    assert status.reason.startswith("the accuracy of accepted rows is below the promised")
     assert status.evidence.target == "accepted"
     assert status.evidence.expected is None
 
