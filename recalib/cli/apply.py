@@ -71,7 +71,9 @@ def apply(
                 progress=lambda done, total: update(f"{done} of {total} parts"),
             )
         resumed = f", {result.resumed} of an earlier run" if result.resumed else ""
-        size = f"{result.rows} rows of {result.classes} probabilities"
+        rules = {"sets": fitted.card.sets, "accepted": fitted.card.rejection}
+        parts = ["probabilities", *(name for name, rule in rules.items() if rule is not None)]
+        size = f"{result.rows} rows of {result.classes} {' and '.join(parts)}"
         text = f"saved {size} to {output} ({result.parts} parts{resumed})"
         show(asdict(result), text, json_output=json_output)
         return

@@ -221,7 +221,7 @@ def fit(
             accepted = "(N, K) with sets or max_risk: pixels of an image are not exchangeable"
             raise InputError("logits", found=f"shape {np.shape(logits)}", accepted=accepted)
         check_exchangeable(
-            **other, **{field: row_weights}, ignore_index=ignore_index, resampled=rate
+            **other, **{field: row_weights, "resampled.rate": rate}, ignore_index=ignore_index
         )
     kind = input or "logits"
     counted, names = _check_rows(task, logits, labels, kind, class_labels, ignore_index)

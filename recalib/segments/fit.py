@@ -90,6 +90,11 @@ def fit_segments(
     if not masks or len(p) < 10:
         found = f"{len(masks)} segments of {len(p)} rows"
         raise InputError("segments", found=found, accepted="at least one, of at least ten rows")
+    for column in dict.fromkeys(column for column, _ in masks):
+        parts = [{*y[mask].tolist()} for (name, _), mask in masks.items() if name == column]
+        if len(parts) == len(set().union(*parts)) > 1 == max(map(len, parts)):
+            found = f"{column}, which has one value for each label"
+            raise InputError("segments", found=found, accepted="what is known before the label")
     check_choice("predictions", predictions, Predictions)
     rows, everywhere = (
         SegmentRows(p, y, membership(parts), w)

@@ -129,7 +129,7 @@ def check_exchangeable(**arguments: Any) -> None:
     """Raise `InputError` for an argument that is given: with it no coverage can be promised."""
     for name, value in arguments.items():
         if value is not None:
-            accepted = "none with sets or max_risk: rows are exchangeable, with one label each"
+            accepted = "none with sets or max_risk: they need exchangeable rows of one label each"
             raise InputError(name, found="given", accepted=accepted)
 
 

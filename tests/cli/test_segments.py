@@ -138,6 +138,10 @@ def test_errors_name_the_option(cli: Cli, calibrator: Path) -> None:
     fit = ("fit", rows, "-o", output, "--segments")
     cases = {
         (*fit, "cuntry"): "segments: found no column cuntry; accepted: names among logits, labels",
+        (
+            *fit,
+            "labels",
+        ): "segments: found labels, which has one value for each label",
         (*fit, "country", "--sets", "raps"): "segments: found sets raps too; accepted: one of the",
         (
             *fit,

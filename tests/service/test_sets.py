@@ -80,4 +80,4 @@ def test_multilabel_model_has_no_sets(service: Service) -> None:
     service.upload(npz(rng.normal(size=(90, 3)), rng.random((90, 3)) < 0.5), model="tagger")
     answer = service.ask_fit("tagger", map="platt", sets="lac")
     check(answer, 422, "task")
-    assert "rows are exchangeable, with one label each" in answer.json()["detail"]
+    assert "they need exchangeable rows of one label each" in answer.json()["detail"]

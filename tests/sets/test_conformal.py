@@ -189,6 +189,10 @@ def test_one_row_is_too_few_for_two_halves(options: dict[str, Any]) -> None:
         ({"sets": "best"}, "sets: found 'best'; accepted: lac or aps or raps"),
         ({"sets": "lac", "coverage": 0.99}, "rows: found 20; accepted: at least 99"),
         ({"sets": "lac", "sample_weight": np.ones(40)}, "sample_weight: found given"),
+        (
+            {"sets": "lac", "resampled": {"rate": (0.1, 1, 1)}},
+            "resampled.rate: found given",
+        ),
     ],
 )
 def test_impossible_requests_are_refused(options: dict[str, object], message: str) -> None:
