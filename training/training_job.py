@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from recalib.core.packages import optional_packages
 from recalib.errors import InputError
-from recalib.recipe import Calibrate, Recipe, check_server_recipe
+from recalib.recipe import Calibrate, Recipe
 from recalib.registry import BlobWriter, Model
 from recalib.registry.job_kinds import FIT
+from recalib.server_recipe import check_server_recipe
 from training.checkpoint_blobs import CheckpointBlobs
 from training.worker import Cancelled, JobContext
 

@@ -84,7 +84,7 @@ def write_answers(
         write_npz(path, **arrays)
     elif path.suffix == ".parquet":
         kept = {} if others is None else dict(zip(others.column_names, others, strict=True))
-        table = pa.table(kept | {name: _lists(array) for name, array in arrays.items()})
+        table = pa.table(kept | {name: arrow_column(array) for name, array in arrays.items()})
         with open_atomically(path) as file:
             pq.write_table(table, file)
     else:
@@ -106,7 +106,8 @@ def write_answers(
             text.detach()  # the file stays open
 
 
-def _lists(array: NDArray[Any]) -> Any:
+def arrow_column(array: NDArray[Any]) -> Any:
+    """Return an array (N, ...) as a column of Arrow, (N,), of lists for further axes."""
     column = pa.array(array.ravel())
     for size in reversed(array.shape[1:]):
         column = pa.FixedSizeListArray.from_arrays(column, size)

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from recalib.core.masks import Mask
 from recalib.errors import EmptyError, InputError, UnsupportedError
-from recalib.files import SUFFIXES, DataFile, DataSelection, Input, format_of, open_data
+from recalib.files import SUFFIXES, DataFile, DataSelection, Input, Task, format_of, open_data
 from recalib.files.base import NO_SELECTION
 from recalib.files.parquet import ParquetFile, row_group_sizes
 
@@ -76,12 +76,13 @@ class Fragment:
         return f"{self.location} (row groups {self.row_groups[0]} to {self.row_groups[1] - 1})"
 
     @contextmanager
-    def open(self, input: Input = "logits") -> Iterator[DataFile]:
+    def open(self, input: Input = "logits", task: Task = "multiclass") -> Iterator[DataFile]:
         """Open the rows for reading in chunks.
 
         Parameters
         ----------
         input: what the numbers are; never guessed from the values.
+        task: `multilabel` for labels (N, K).
 
         Raises
         ------
@@ -89,11 +90,11 @@ class Fragment:
             inside the context are named as well.
         """
         with self.named_errors(), open_stream(self.location) as stream:
+            selected: dict[str, Any] = {"task": task, "selection": self.selection}
             if self.row_groups is None:
-                file = open_data(stream, format=self.format, input=input, selection=self.selection)
+                file = open_data(stream, format=self.format, input=input, **selected)
             else:
-                groups, selection = self.row_groups, self.selection
-                file = ParquetFile(stream, input, row_groups=groups, selection=selection)
+                file = ParquetFile(stream, input, row_groups=self.row_groups, **selected)
             file.mask = self.mask
             yield file
 

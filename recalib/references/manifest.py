@@ -16,7 +16,6 @@ from recalib.references.listing import find_referenced, folder_of, outage
 
 #: Content type of the blob of a data set by reference.
 MANIFEST_TYPE = "application/vnd.recalib.manifest+json"
-_CHUNK = 1 << 20
 #: Requests to a store at once. Each thread needs 8 MiB of address space.
 _THREADS = 8
 
@@ -144,11 +143,9 @@ def check_content(file: ReferencedFile) -> None:
 
 def sha256_of(location: str) -> str:
     """Return the SHA-256 of the content of a file, in hex."""
-    checksum = hashlib.sha256()
     with open_stream(location) as stream:
-        while chunk := stream.read(_CHUNK):
-            checksum.update(chunk)
-    return checksum.hexdigest()
+        # Streams of fsspec have `readinto`, which `BinaryIO` does not declare.
+        return hashlib.file_digest(stream, "sha256").hexdigest()  # type: ignore[arg-type]
 
 
 def content_digest(uri: str, files: Sequence[ReferencedFile]) -> str:

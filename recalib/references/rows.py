@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from recalib.errors import CorruptError
-from recalib.files import Chunk, DataSelection, Input, LabelledData, Task, open_data
-from recalib.files.fragments import Fragment, open_stream
+from recalib.files import Chunk, DataSelection, Input, LabelledData, Task
+from recalib.files.fragments import Fragment
 from recalib.references.manifest import Manifest, ReferencedFile, check_content
 
 
@@ -21,7 +21,7 @@ class ReferencedRows:
     def __init__(
         self, manifest: Manifest, input: Input, task: Task, selection: DataSelection
     ) -> None:
-        self._options: dict[str, Any] = {"input": input, "task": task, "selection": selection}
+        self._input, self._task, self._selection = input, task, selection
         self.manifest = manifest
         #: K.
         self.classes = manifest.classes
@@ -39,12 +39,8 @@ class ReferencedRows:
         first_row = 0
         for file in self.manifest.filled:
             rows = 0
-            fragment = Fragment(file.location, file.format)
-            with (
-                fragment.named_errors(),
-                open_stream(file.location) as stream,
-                open_data(stream, format=file.format, **self._options) as data,
-            ):
+            fragment = Fragment(file.location, file.format, selection=self._selection)
+            with fragment.open(self._input, self._task) as data:
                 if data.classes != self.classes:
                     raise _change_error(file, f"{data.classes} classes instead of {self.classes}")
                 for chunk in data.chunks(max_bytes):

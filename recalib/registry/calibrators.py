@@ -23,6 +23,7 @@ from recalib.registry import tables
 from recalib.registry.aliases import Aliases, missing_version
 from recalib.registry.base import Queries, select_page
 from recalib.registry.clock import now
+from recalib.registry.datasets import id_of
 from recalib.registry.events import Events
 from recalib.registry.jobs import Jobs
 from recalib.registry.models import model_of
@@ -212,10 +213,7 @@ class Calibrators(Queries):
     def _dataset_id(self, model: Model, name: str | None) -> int | None:
         if name is None:
             return None
-        datasets = tables.datasets
-        dataset_id = self._connection.scalar(
-            select(datasets.c.id).where(datasets.c.model_id == model.id, datasets.c.name == name)
-        )
+        dataset_id = self._connection.scalar(id_of(model, name))
         if dataset_id is None:
             raise NotFoundError("dataset", name, hint=f"the model is {model.name}")
         return int(dataset_id)

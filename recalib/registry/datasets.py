@@ -103,6 +103,11 @@ class Datasets(Queries):
         return self._read(_dataset, select_page(_select(model), _TABLE.c.name, limit, after))
 
 
+def id_of(model: Model, name: str) -> Select[Any]:
+    """Return the query of the id of a data set."""
+    return select(_TABLE.c.id).where(_TABLE.c.model_id == model.id, _TABLE.c.name == name)
+
+
 def _dataset(*, tags: list[str] | None, **row: Any) -> Dataset:
     return Dataset(**row, tags=tuple(tags or ()))
 

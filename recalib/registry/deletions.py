@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import delete, update
 
 from recalib.errors import ConflictError
 from recalib.registry import tables
@@ -23,7 +23,7 @@ from recalib.registry.base import Queries
 from recalib.registry.calibrators import Calibrators
 from recalib.registry.candidates import Candidates
 from recalib.registry.clock import now
-from recalib.registry.datasets import Datasets
+from recalib.registry.datasets import Datasets, id_of
 from recalib.registry.events import Events
 from recalib.registry.jobs import Jobs
 from recalib.registry.models import Models
@@ -79,8 +79,7 @@ class Deletions(Queries):
         title = f"data set {name!r} of model {model.name!r}"
         self._check_unused(title, self._jobs_with_dataset(model, name), actor, force=force)
         table = tables.datasets
-        named = select(table.c.id).where(table.c.model_id == model.id, table.c.name == name)
-        dataset_id = self._connection.execute(named).scalar_one()
+        dataset_id = self._connection.execute(id_of(model, name)).scalar_one()
         self._connection.execute(
             update(table)
             .where(table.c.id == dataset_id)

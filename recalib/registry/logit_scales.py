@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, Select, exists, insert, or_, select, update
+from sqlalchemy import ColumnElement, exists, insert, or_, select, update
 
 from recalib.errors import ExistsError
 from recalib.registry import tables
 from recalib.registry.aliases import CHAMPION
 from recalib.registry.base import Queries
+from recalib.registry.datasets import id_of
 from recalib.registry.records import Model
 from recalib.stats.logit_scale import Finding, LogitScale, compare_scales
 
@@ -27,7 +28,7 @@ class LogitScales(Queries):
 
     def put(self, model: Model, dataset: str, scale: LogitScale) -> None:
         """Store the summary of a data set, in place of an earlier one."""
-        self._put(model.id, self._connection.execute(_id_of(model, dataset)).scalar_one(), scale)
+        self._put(model.id, self._connection.execute(id_of(model, dataset)).scalar_one(), scale)
 
     def judge(self, model: Model, dataset: str, scale: LogitScale) -> list[Finding]:
         """Compare a data set with the history of its model, and keep its summary."""
@@ -63,7 +64,7 @@ class LogitScales(Queries):
             or_(~_TABLE.c.summary["refused"].as_boolean(), _was_champion()),
         )
         if dataset is not None:
-            own = _id_of(model, dataset).scalar_subquery()
+            own = id_of(model, dataset).scalar_subquery()
             statement = statement.where(_TABLE.c.dataset_id != own)
         return [_scale_of(row) for row in self._connection.scalars(statement)]
 
@@ -105,11 +106,6 @@ def _was_champion() -> ColumnElement[bool]:
         changes.c.alias == CHAMPION,
         changes.c.to_version == versions.c.version,
     )
-
-
-def _id_of(model: Model, dataset: str) -> Select[tuple[int]]:
-    table = tables.datasets
-    return select(table.c.id).where(table.c.model_id == model.id, table.c.name == dataset)
 
 
 def _scale_of(summary: Any) -> LogitScale:

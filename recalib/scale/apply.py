@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,8 @@ from recalib.core.array_bytes import array_digest
 from recalib.core.executors import open_workers
 from recalib.core.lazy_import import LazyModule
 from recalib.errors import ConflictError, InputError
-from recalib.files import Input
+from recalib.files import DataFile, Input
+from recalib.files.answers import arrow_column
 from recalib.files.fragments import (
     Fragment,
     Source,
@@ -209,31 +211,28 @@ def _apply_fragment(
     """Write the part of a fragment; return its name."""
     name, fragment = task
     with fragment.open(kind) as file, _atomic_file(f"{folder}/{name}") as stream:
-        columns = [pa.field("probabilities", pa.list_(pa.float32(), file.classes))]
-        if file.has_labels:
-            columns.append(pa.field("labels", pa.int64()))
-        if calibrator.card.sets is not None:
-            columns.append(pa.field("sets", pa.list_(pa.bool_(), file.classes)))
-        rejection = calibrator.card.rejection
-        if rejection is not None:
-            columns.append(pa.field("accepted", pa.bool_()))
-        schema = pa.schema(columns)
+        batches = _batches(calibrator, kind, file)
+        first = next(batches)
         # Probabilities rarely repeat; to try a dictionary takes longer than the map.
         options = {"use_dictionary": False, "write_statistics": False, "write_page_checksum": True}
-        with pq.ParquetWriter(stream, schema, **options) as writer:
-            # Chunks of a file have equal sizes, so each is one row group.
-            for chunk in file.chunks(_GROUP_BYTES):
-                p = calibrator.predict(chunk.logits, input=kind).astype(np.float32, copy=False)
-                arrays = [pa.FixedSizeListArray.from_arrays(pa.array(p.ravel()), file.classes)]
-                if file.has_labels:
-                    arrays.append(pa.array(chunk.labels))
-                if calibrator.card.sets is not None:
-                    sets = calibrator.sets_of(p, calibrator.to_logits(chunk.logits, kind))
-                    arrays.append(pa.FixedSizeListArray.from_arrays(sets.ravel(), file.classes))
-                if rejection is not None:
-                    arrays.append(pa.array(accepts(p, rejection)))
-                writer.write_batch(pa.record_batch(arrays, schema=schema))
+        with pq.ParquetWriter(stream, first.schema, **options) as writer:
+            for batch in chain([first], batches):
+                writer.write_batch(batch)
     return name
+
+
+def _batches(calibrator: Calibrator, kind: Input, file: DataFile) -> Iterator[Any]:
+    """Yield record batches of equal sizes: each becomes one row group."""
+    for chunk in file.chunks(_GROUP_BYTES):
+        p = calibrator.predict(chunk.logits, input=kind).astype(np.float32, copy=False)
+        arrays = {"probabilities": p}
+        if chunk.labels is not None:
+            arrays["labels"] = chunk.labels
+        if calibrator.card.sets is not None:
+            arrays["sets"] = calibrator.sets_of(p, calibrator.to_logits(chunk.logits, kind))
+        if calibrator.card.rejection is not None:
+            arrays["accepted"] = accepts(p, calibrator.card.rejection)
+        yield pa.record_batch({name: arrow_column(array) for name, array in arrays.items()})
 
 
 def _part_name(index: int) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 
 from recalib.core.arrays import Numbers, check_row_weights
 from recalib.errors import InputError
-from recalib.files import DataFile, Input
+from recalib.files import DataFile, Input, Task
 from recalib.files.base import translate_errors
 from recalib.files.fragments import File, Fragment, Source, list_sources, open_stream
 from recalib.files.npy import check_length, read_header
@@ -36,8 +36,8 @@ class WeightedFragment(Fragment):
     factor: float = 1.0
 
     @contextmanager
-    def open(self, input: Input = "logits") -> Iterator[DataFile]:
-        with super().open(input) as file, ExitStack() as context:
+    def open(self, input: Input = "logits", task: Task = "multiclass") -> Iterator[DataFile]:
+        with super().open(input, task) as file, ExitStack() as context:
             with _weight_errors():  # not around the block, whose errors are those of the data
                 stream = context.enter_context(open_stream(self.weights))
             weights = _Weights(stream, self.weights, file, self.factor)

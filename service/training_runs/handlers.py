@@ -9,9 +9,10 @@ from recalib import registry
 from recalib.contract.jobs import Job
 from recalib.errors import InputError, NotFoundError
 from recalib.fitting.request import resolve_fit
-from recalib.recipe import Recipe, check_server_recipe
+from recalib.recipe import Recipe
 from recalib.registry import Model, Registry, Transaction
 from recalib.registry.job_kinds import TRAIN
+from recalib.server_recipe import check_server_recipe
 from recalib.settings import Settings
 from service.access.authenticator import current_principal
 from service.access.caller_jobs import enqueue, visible_job
