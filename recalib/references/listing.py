@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 
 from recalib.errors import InputError, TooLargeError, UnavailableError, UnsupportedError
-from recalib.files.fragments import File, file_of, list_files
+from recalib.files.fragments import File, file_of, glob_folder, list_files
 from recalib.references.roots import ACCEPTED_URLS, is_plain
 
 #: Files of a data set. A job checks each of them.
@@ -97,8 +97,7 @@ def find_referenced(location: str, root: str) -> File:
 
 def folder_of(uri: str) -> str:
     """Return a URI up to the folder of its first wildcard."""
-    wildcards = [uri.index(character) for character in "*[" if character in uri]
-    return uri[: uri.rindex("/", 0, min(wildcards))] if wildcards else uri
+    return glob_folder(uri, uri) or uri
 
 
 @contextmanager

@@ -124,14 +124,12 @@ class _Backup:
 
     def write(self) -> BackupManifest:
         """Write everything except the manifest."""
-        with self._registry.reading() as tx:
-            named = named_blobs(tx.connection, tables_of(tx.connection))
-        self._copy(named)
+        self._copy(self._named())
         for number in range(_MAX_SNAPSHOTS):
             manifest, named = self._snapshot(number)
             absent = self._copy(named)
             # A blob without a reference was removed since the snapshot; the next has no such blob.
-            current = self._named_now(absent)
+            current = self._named() if absent else {}
             missing_blobs = {digest: owner for digest, owner in absent.items() if digest in current}
             if missing_blobs and not self._leave_out:
                 digest, owner = next(iter(missing_blobs.items()))
@@ -205,9 +203,7 @@ class _Backup:
             return None
         return size
 
-    def _named_now(self, absent: dict[str, str]) -> dict[str, str]:
-        if not absent:
-            return {}
+    def _named(self) -> dict[str, str]:
         with self._registry.reading() as tx:
             return named_blobs(tx.connection, tables_of(tx.connection))
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import func, select
 
 from recalib.registry import migrate, tables
+from recalib.registry.base import Queries
 from recalib.registry.clock import now
 
 _DAY_SECONDS = 86_400.0
@@ -30,11 +31,8 @@ class JobHealth:
     longest_wait_seconds: float
 
 
-class HealthChecks:
+class HealthChecks(Queries):
     """Read-only queries on the state of the database."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
 
     @property
     def dialect(self) -> str:

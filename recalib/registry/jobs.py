@@ -108,11 +108,10 @@ class Jobs(Queries):
             self._insert(statement, conflict=f"an unfinished job has the key {unique!r}")
         except ConflictError:
             existing = self._find_unfinished(unique)
-            # None: the job finished between the insert and this query; insert again.
-            if existing is None:
-                self._insert(statement, conflict=f"an unfinished job has the key {unique!r}")
             if existing is not None:
                 return existing
+            # The job finished between the insert and this query.
+            self._insert(statement, conflict=f"an unfinished job has the key {unique!r}")
         job = self.get(job_id)
         self._record("queued", job)
         return job
