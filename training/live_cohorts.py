@@ -36,9 +36,13 @@ class LiveCohort:
 
     @property
     def label_share(self) -> float:
-        """The share of the predictions of all segments that have a label in time."""
+        """The share of the predictions of all segments that have a label in time, above 0.
+
+        Without labels it is that of one: a label may be written while its cohort is read.
+        """
         traffic = sum(int(np.sum(part.traffic)) for part in self.parts.values())
-        return len(self.labels.label) / max(traffic, len(self.labels.label), 1)
+        labels = max(len(self.labels.label), 1)
+        return labels / max(traffic, labels)
 
 
 @dataclass(frozen=True)

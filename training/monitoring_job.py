@@ -17,7 +17,7 @@ from recalib.core.card import Card
 from recalib.core.decoding import convert
 from recalib.drift import CalibrationSums, Status
 from recalib.drift.monitor_state import warnings_in
-from recalib.errors import ConflictError, RecalibError, UnavailableError
+from recalib.errors import ConflictError, UnavailableError
 from recalib.registry import (
     Alias,
     Assessment,
@@ -93,10 +93,10 @@ def run_monitor(context: JobContext, links: Links | None = None) -> None:
             adapt_in_shadow(context.registry, model)
         except UnavailableError:
             raise
-        except RecalibError as error:
+        except Exception as error:  # other models must still be monitored
             failed += 1
             fields = {"action": "monitor_failed", "model": model.name}
-            log.error("Model %s cannot be monitored: %s", model.name, error, extra=fields)
+            log.exception("Model %s cannot be monitored: %s", model.name, error, extra=fields)
             continue
         watched += read is not None
         cohorts += read or 0

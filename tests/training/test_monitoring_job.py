@@ -251,8 +251,9 @@ def test_many_cohorts_are_caught_up_with_in_short_transactions(
 
 
 @pytest.mark.sqlite_only
+@pytest.mark.parametrize("error", [ConflictError("no"), IndexError("a defect")])
 def test_a_failing_model_does_not_stop_monitoring_of_others(
-    registry: Registry, monkeypatch: pytest.MonkeyPatch
+    registry: Registry, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     model = a_champion(registry)
     Stream(registry, model).send(300, ago=2_000)
@@ -263,7 +264,7 @@ def test_a_failing_model_does_not_stop_monitoring_of_others(
 
     def fail_for_broken(registry: Registry, model: Model, links: Any) -> int | None:
         if model.name == "broken":
-            raise ConflictError("no")
+            raise error
         return real(registry, model, links)
 
     monkeypatch.setattr(monitoring, "watch", fail_for_broken)

@@ -105,6 +105,16 @@ def test_champions_own_options_compete() -> None:
 
 
 @pytest.mark.slow
+def test_champion_that_is_a_stack_has_a_successor() -> None:
+    """A stack is no member of another, and so no candidate."""
+    members = [{"map": name, "weight": 0.5} for name in ("temperature", "vector")]
+    rows = sample(FITTING.logits[:500], FITTING.labels[:500])
+    card = fit(rows.logits, rows.labels, map="stack", members=members).card
+    _, choice = choose_map(card, {}, rows, "keep", quiet)
+    assert "stack" not in {result.map for result in choice.candidates}
+
+
+@pytest.mark.slow
 def test_weights_of_a_rebalanced_training_stay() -> None:
     """The maps compete without them, on rows as they were in the training."""
     weights = {"class_weight": (1.0, 2.0, 1.0, 4.0)}
