@@ -223,7 +223,7 @@ def fit(
         say(candidates_table(card.choice))
         say(*winner_sentences(card.choice))
         say(card.choice.reason)
-    for name, value in calibrator.parameters.items():
+    for name, value in calibrator.common.parameters.items():
         say(f"{name}: {_format_parameter(value)}")
     columns = "labels, means over labels" if is_multilabel else "classes"
     size = f"{card.data.rows} rows, {card.classes} {columns}"

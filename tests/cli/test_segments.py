@@ -49,6 +49,7 @@ def test_fit_prints_the_rows_and_the_gain_of_each_segment(cli: Cli) -> None:
     result = cli("fit", rows, "-o", cli.folder / "s.calib", "--segments", "country")
     assert result.status == 0
     rows_of_uk = (COUNTRY[FIT] == "UK").sum()
+    assert "segment_offsets" not in result.out  # the table has the segments
     assert re.search(rf"country=UK   {rows_of_uk} +-?0\.\d{{5}} ± 0\.\d{{5}}", result.out)
     gain = r"offsets by segment: vector, strength \d+; NLL lower by 0\.\d{5} ± 0\.\d{5} on held-out"
     assert re.search(gain, result.out)
