@@ -28,6 +28,7 @@ from recalib.fitting.request import split_class_weights as split
 from recalib.fitting.request import with_class_weights as weigh
 from recalib.fitting.stack import weigh_classes
 from recalib.fitting.validation_error import exceeds_tolerance
+from recalib.maps.stack import Stack
 from recalib.registry import Model, Transaction
 from training.logit_samples import LabelledSample
 
@@ -81,14 +82,16 @@ def choose_map(
 ) -> tuple[Candidate, AutoChoice]:
     """Return the candidate to fit after the champion with this card, and the reason.
 
-    The candidates are those of `auto` with the champion's objective, and the champion's own map,
-    of those that `predictions` allows. Weights of classes for a rebalanced training stay.
+    The candidates are those of `auto` with the champion's objective, and the champion's own map
+    unless it is a stack, of those that `predictions` allows. Weights of classes for a rebalanced
+    training stay.
     """
     champion, class_weight = split(candidate_of(card))
     candidates = {
         candidate.map.name: candidate for candidate in Auto().candidates(champion.objective)
     }
-    candidates[champion.map.name] = champion
+    if not isinstance(champion.map, Stack):  # which is no member of another
+        candidates[champion.map.name] = champion
     logits, labels = check_data(rows.logits, rows.labels, "logits")
     logits, _ = mask_constants(logits, labels)
     rows_of_training = logits, labels, weigh_classes(class_weight, labels, None)

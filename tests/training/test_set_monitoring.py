@@ -14,7 +14,7 @@ from recalib.registry.alerts import next_command
 from recalib.registry.job_kinds import REFIT
 from tests.training.test_refit_job import shadowed, work
 from tests.training.watched import CAPTURING, MATURITY, a_champion, serve
-from training.monitoring_job import watch
+from training.monitoring_job import _read_state, watch
 from training.refit_job import request_refit
 from training.shadow_comparison import compare
 
@@ -50,6 +50,17 @@ def test_lost_coverage_is_found_in_captured_rows(registry: Registry) -> None:
     assert compare(registry, model) == "proven"
     with registry.reading() as tx:
         assert "broke their promise" in tx.monitors.events(model, 1)[0].reason
+
+
+def test_label_that_is_written_while_its_cohort_is_read_is_no_error(registry: Registry) -> None:
+    """The sample of logits is read later, and has it."""
+    model = a_champion(registry, CAPTURING, sets=True)
+    serve(registry, model, ago=4_000, temperature=3.0, rows=100)
+    with registry.reading() as tx:
+        live = _read_state(tx, model, tx.aliases.get(model, "champion"))[1]
+        cohort = next(live.read(tx, 0.0))
+    late = replace(cohort, labels=cohort.labels.select(np.zeros(0, np.intp)))
+    assert live.add(registry, late, None) is not None
 
 
 def less_often_right(probabilities: NDArray[np.float32]) -> NDArray[np.int64]:
