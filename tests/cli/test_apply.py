@@ -145,7 +145,8 @@ def test_accepted_rows_are_written_beside_probabilities(cli: Cli) -> None:
     assert f"confidence of at least {rule.threshold:g} are accepted, {share}: of new" in fit.out
     apply = cli("apply", "t.calib", "val.npz", "-o", "out.npz")
     assert apply.out == "saved 300 rows of 4 probabilities and accepted to out.npz\n"
-    several = cli("apply", "t.calib", "val.npz", "val.npz", "-o", "out")
+    np.savez(cli.folder / "more.npz", logits=LOGITS)
+    several = cli("apply", "t.calib", "val.npz", "more.npz", "-o", "out")
     assert several.out == "saved 600 rows of 4 probabilities and accepted to out (2 parts)\n"
     np.testing.assert_array_equal(
         np.load(cli.folder / "out.npz")["accepted"], fitted.is_accepted(LOGITS)
