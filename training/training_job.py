@@ -15,7 +15,7 @@ from recalib.errors import InputError
 from recalib.recipe import Calibrate, Recipe
 from recalib.registry import BlobWriter, Model
 from recalib.registry.job_kinds import FIT
-from recalib.server_recipe import check_server_recipe
+from recalib.registry.server_recipe import check_server_recipe
 from training.checkpoint_blobs import CheckpointBlobs
 from training.worker import Cancelled, JobContext
 

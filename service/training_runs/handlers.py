@@ -12,7 +12,7 @@ from recalib.fitting.request import resolve_fit
 from recalib.recipe import Recipe
 from recalib.registry import Model, Registry, Transaction
 from recalib.registry.job_kinds import TRAIN
-from recalib.server_recipe import check_server_recipe
+from recalib.registry.server_recipe import check_server_recipe
 from recalib.settings import Settings
 from service.access.authenticator import current_principal
 from service.access.caller_jobs import enqueue, visible_job

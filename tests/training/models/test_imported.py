@@ -13,7 +13,7 @@ from torch import nn
 
 from recalib.errors import InputError
 from recalib.recipe import Recipe
-from recalib.server_recipe import check_server_recipe
+from recalib.registry.server_recipe import check_server_recipe
 from training.engine.evaluate import forward
 from training.engine.weights import read_weights
 from training.models import build, head
