@@ -43,10 +43,12 @@ def parameters_of(method: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 
 
 def type_text(method: Callable[..., Any], parameter: inspect.Parameter) -> str:
-    """Return the type of a parameter as text, of a field of a dataclass with its range."""
-    if parameter.name in inspect.signature(method).parameters:
+    """Return the type of a parameter as text: choices, and of a field of a dataclass its range."""
+    kind = _kinds_of(method)[parameter.name]
+    has_choices = any(get_origin(part) is Literal for part in (kind, *get_args(kind)))
+    if parameter.name in inspect.signature(method).parameters and not has_choices:
         return str(parameter.annotation)
-    return _field_text(_kinds_of(method)[parameter.name])
+    return _field_text(kind)
 
 
 def _field_text(kind: Any) -> str:

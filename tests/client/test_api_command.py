@@ -79,6 +79,11 @@ def test_errors_name_the_parameter(arguments: list[str], message: str, cli: Cli)
     assert str(caught.value).startswith(message)
 
 
+def test_choices_are_named_by_their_values() -> None:
+    with pytest.raises(InputError, match=r"found 'x'; accepted: Literal\['lac', 'aps', 'raps'\]"):
+        parse_arguments(operations()["fit"], ["model=a", "dataset=b", "sets=x"])
+
+
 def test_every_operation_is_described_with_its_parameters(cli: Cli) -> None:
     listed = cli("api", "--help").out
     for name, operation in operations().items():
