@@ -145,7 +145,7 @@ def test_weights_of_rows_and_rates_are_multiplied() -> None:
         ({"rate": 0.1}, {"map": "auto", "objective": "brier"}, "resampled: found brier"),
         ({"rate": 0.1}, {"objective": "brier"}, "resampled: found brier; accepted: a map by nll"),
         ({"rate": 0.1}, {"device": "cpu"}, "device: found cpu with resampled"),
-        ({"rate": 0.1}, {"sets": "lac"}, "resampled: found given; accepted: none with sets"),
+        ({"rate": 0.1}, {"sets": "lac"}, "resampled.rate: found given; accepted: none with sets"),
         (
             {"rate": 0.1},
             {"sample_weight": np.ones(200), "weight_kind": "counts"},
