@@ -9,7 +9,6 @@ import functools
 import logging
 from collections.abc import AsyncIterator, Iterable, Mapping
 from functools import partial
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from anyio import to_thread
@@ -26,21 +25,36 @@ from recalib.settings import Settings
 from service.access.authenticator import Authenticator
 from service.access.oidc import OidcConfig
 from service.access.trusted_proxies import TrustedProxies
+from service.audit.rest import router as audit
+from service.batches.rest import router as batches
+from service.calibrators.rest import router as calibrators
 from service.console.pages import root
 from service.console.pages import router as console
+from service.datasets.rest import router as datasets
+from service.evaluations.rest import router as evaluations
+from service.events.rest import router as events
+from service.health.rest import router as health
 from service.http import docs_pages, problems
 from service.http.entry import Entry
 from service.http.limited_protocol import LOAD_SHEDDING, RECEIVE_SECONDS
 from service.http.openapi import TAGS, add_problem_responses, describe_properties
 from service.http.security_headers import Cors
+from service.inference.rest import router as inference
 from service.inference.tensors import schemas
+from service.jobs.rest import router as jobs
 from service.labels.housekeeping import run_housekeeping
+from service.labels.rest import router as labels
+from service.models.rest import router as models
 from service.monitoring.flush import keep_flushing
+from service.monitoring.rest import router as monitoring
 from service.monitoring.schedule import keep_watching
+from service.predict.rest import router as predict
 from service.serving.loaded_calibrators import LoadedCalibrators, warm_up
 from service.serving.traffic import Traffic
 from service.shutdown import GRACE_SECONDS, on_stop_signal
 from service.state import State
+from service.training_runs.rest import router as training_runs
+from service.webhooks.rest import router as webhooks
 
 if TYPE_CHECKING:
     from service.access.oidc_tokens import TokenVerifier
@@ -48,12 +62,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 #: The most frequent routes first: they are matched in order.
-_FEATURES = (
-    "predict", "inference", "labels", "models", "monitoring", "datasets", "calibrators",
-    "evaluations", "batches", "training_runs", "jobs", "events", "webhooks", "audit", "health",
+_ROUTERS = (
+    predict, inference, labels, models, monitoring, datasets, calibrators, evaluations, batches,
+    training_runs, jobs, events, webhooks, audit, health,
 )  # fmt: skip
-#: Importing a feature declares its operations.
-_ROUTERS = [import_module(f"service.{feature}.rest").router for feature in _FEATURES]
 #: How long a hanging call to the registry may delay shutdown; there are three such waits.
 _SETTLE_SECONDS = 1.0
 #: How long promotions are only polled after the connection for notifications has broken.
